@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.records import CALIBRATION
-from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, pairwise_table, runs_table
+from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, pairwise_table, records_table
 from qa_arch.results.tables import Table
 
 MODELS = (
@@ -34,7 +34,7 @@ def tables(folder: Path) -> list[Table]:
     faster = "At twice the encoder's learning rate: the proposed model"
     plain_head = "against the plain span head, calibration"
     return [
-        runs_table(
+        records_table(
             folder,
             "Ablations: 2,000 training questions, 2 epochs, calibration",
             split=CALIBRATION,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from qa_arch.results.experiments import Wanted, baseline_table, difference_plot, pairwise_table, runs_table
+from qa_arch.results.experiments import Wanted, baseline_table, difference_plot, pairwise_table, records_table
 from qa_arch.results.tables import Table
 
 MODELS = ("bert", "ablation/plain_verifier", "ablation/letter", "proposed", "ablation/together")
@@ -29,7 +29,7 @@ NAMES = {
 
 def tables(folder: Path) -> list[Table]:
     return [
-        runs_table(
+        records_table(
             folder,
             "The answer: MiniLM-L6 on the balanced set, dev fold A",
             columns=COLUMNS,
@@ -61,7 +61,7 @@ def _same_test(folder: Path, what: str) -> list[Table]:
     """
     tested = partial(baseline_table, folder, baseline="bert")
     return [
-        runs_table(folder, f"{what}: dev fold A", columns=COLUMNS, sort=("model", "seed")),
+        records_table(folder, f"{what}: dev fold A", columns=COLUMNS, sort=("model", "seed")),
         tested(title=f"{what}: tested against the plain span head, dev fold A"),
         tested(
             title=f"{what}: answerable F1 (forced answer) against the plain span head, dev fold A",

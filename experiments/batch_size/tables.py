@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.results.experiments import runs_table
+from qa_arch.results.experiments import records_table
 from qa_arch.results.tables import Table
 
 
 def tables(folder: Path) -> list[Table]:
     return [
-        runs_table(
+        records_table(
             folder,
             "Batch sizes at two epochs, the proposed model at demo size on the embedded data, dev",
             columns=(

@@ -28,7 +28,7 @@ from qa_arch.results.experiments import (
     pairwise_table,
     panel_grid,
     plain_panel,
-    runs_table,
+    records_table,
     save_figure,
 )
 from qa_arch.results.tables import Table
@@ -59,7 +59,7 @@ def tables(folder: Path) -> list[Table]:
     scores = ("exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1")
     costs = ("weights_mb", "latency_ms", "latency_ratio", "memory_mb", "memory_ratio")
     return [
-        runs_table(
+        records_table(
             folder,
             "Smaller models: MiniLM-L6 on an eighth of SQuAD 2.0, dev fold A",
             columns=("model", "seed", "engine", "read_in", *scores, "parameters", "nonzero", *costs),

@@ -28,7 +28,13 @@ from qa_arch.results.effects import (
     mean_figures,
     samples_of,
 )
-from qa_arch.results.experiments import Wanted, draw_differences, registered_systems, runs_table, save_figure
+from qa_arch.results.experiments import (
+    Wanted,
+    draw_differences,
+    records_table,
+    registered_systems,
+    save_figure,
+)
 from qa_arch.results.systems import Questions, System, load_aligned, stacked
 from qa_arch.results.tables import Table, number, text
 
@@ -53,7 +59,7 @@ def tables(folder: Path) -> list[Table]:
         Wanted(name, f"qa-arch train -m experiment=decision model.name={name} {settings} {seeds}")
         for name, settings in ARMS.items()
     ]
-    runs = runs_table(
+    runs = records_table(
         folder,
         "Head and twins: MiniLM-L6 on the swapped split, 15 articles of dev",
         columns=(

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.experiments import dot_plot, runs_table
+from qa_arch.results.experiments import dot_plot, records_table
 from qa_arch.results.tables import Table
 
 
 def tables(folder: Path) -> list[Table]:
     return [
-        runs_table(
+        records_table(
             folder,
             "Five models at demo size on the embedded data, dev",
             columns=(
@@ -28,7 +28,7 @@ def tables(folder: Path) -> list[Table]:
                 "seconds",
             ),
         ),
-        runs_table(
+        records_table(
             folder,
             "The comparison of chapter 5 at this size: baselines against the proposed model",
             columns=(

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from qa_arch.errors import RunError
 from qa_arch.metrics.abstention import Bools
 from qa_arch.records import DEV, Globs, RunRecord, Runs, recorded
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.errors import MISSED, RIGHT, UNANSWERED, WRONG_ABSTENTION, Mistakes, mistakes
 from qa_arch.results.experiments import Wanted, missing_rows
 from qa_arch.results.systems import group_by_system, load_questions
@@ -94,7 +94,7 @@ def drawbacks_table(
     table_notes: list[str] = []
     if runs:
         columns = ["model", "peak_memory_mb", "exact"]
-        table_notes += [*table_of_runs(runs, split=DEV, columns=columns).notes, *_DRAWBACK_NOTES]
+        table_notes += [*runs_table(runs, split=DEV, columns=columns).notes, *_DRAWBACK_NOTES]
     missing = missing_rows(wanted, runs)
     rows = [{"model": system.label, **_drawbacks(system.runs)} for system in group_by_system(runs)]
     table_notes += [*notes, *(row.note for row in missing)]

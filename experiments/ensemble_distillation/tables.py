@@ -14,7 +14,7 @@ from pathlib import Path
 from qa_arch.provenance import read_registration
 from qa_arch.records import DEV
 from qa_arch.results.effects import P_HOLM, P_VALUE, delta_columns, effects, samples_of
-from qa_arch.results.experiments import Wanted, registered_systems, runs_table
+from qa_arch.results.experiments import Wanted, records_table, registered_systems
 from qa_arch.results.systems import System
 from qa_arch.results.tables import Table, text
 
@@ -39,7 +39,7 @@ def tables(folder: Path) -> list[Table]:
         )
         for name, settings in ARMS.items()
     ]
-    runs = runs_table(
+    runs = records_table(
         folder,
         "Distillation from a mixed ensemble: MiniLM-L6, 15 articles of dev",
         columns=(

@@ -16,7 +16,7 @@ from qa_arch.results.experiments import (
     difference_plot,
     learning_curves,
     pairwise_table,
-    runs_table,
+    records_table,
 )
 from qa_arch.results.tables import Table
 
@@ -24,7 +24,7 @@ from qa_arch.results.tables import Table
 def tables(folder: Path) -> list[Table]:
     by_kind = "against the plain span head, by kind of question: dev fold A"
     return [
-        runs_table(
+        records_table(
             folder,
             "The hypothesis: MiniLM-L6 on 2,500 questions of SQuAD 2.0, dev fold A",
             columns=(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, runs_table
+from qa_arch.results.experiments import Wanted, baseline_table, dot_plot, records_table
 from qa_arch.results.tables import Table
 
 BASELINE = "bert epochs=1"
@@ -21,7 +21,7 @@ TRAIN = "qa-arch train -m experiment=demo data.train_questions=0 name=matching s
 def tables(folder: Path) -> list[Table]:
     return [
         baseline_table(folder, "Against BERT for one epoch, three seeds, dev of the embedded data", BASELINE),
-        runs_table(
+        records_table(
             folder,
             "Every run: the embedded data, dev",
             columns=("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "parameters", "seconds"),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from qa_arch.records import CALIBRATION
-from qa_arch.results.experiments import Wanted, baseline_table, learning_curves, runs_table
+from qa_arch.results.experiments import Wanted, baseline_table, learning_curves, records_table
 from qa_arch.results.tables import Table
 
 OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
@@ -31,7 +31,7 @@ def _pretraining(folder: Path, size: str, objective: str) -> Table:
     """One table per objective and size, as their predictions are not comparable."""
     pairs = ("sentence_accuracy", "sentence_f1") if objective in ("mlm_nsp", "mlm_sop") else ()
     command = f"qa-arch train -m experiment=pretrain_{size} model=pretrain/{objective} {SIZES[size]}"
-    return runs_table(
+    return records_table(
         folder,
         f"Pre-training, {size}, {objective}: passages of the calibration articles",
         split=CALIBRATION,
@@ -54,7 +54,7 @@ def _spans(folder: Path) -> list[Table]:
         Wanted("minilm", f"{SPANS} model.name=minilm encoder=minilm {RATES}"),
     ]
     return [
-        runs_table(
+        records_table(
             folder,
             "Spans from these encoders: 3,000 training questions, 3 epochs, calibration",
             split=CALIBRATION,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.experiments import Published, learning_curves, runs_table
+from qa_arch.results.experiments import Published, learning_curves, records_table
 from qa_arch.results.tables import Table
 
 SHARED = (
@@ -20,7 +20,7 @@ SHARED = (
 
 def tables(folder: Path) -> list[Table]:
     return [
-        runs_table(
+        records_table(
             folder,
             "MiniLM-L6 on an eighth of SQuAD 2.0, dev fold A",
             records="v2",
@@ -38,7 +38,7 @@ def tables(folder: Path) -> list[Table]:
                 f"seconds: {SHARED}",
             ],
         ),
-        runs_table(
+        records_table(
             folder,
             "The gate: answerable F1 (forced answer) must pass 60 on calibration",
             split="calibration",
@@ -55,14 +55,14 @@ def tables(folder: Path) -> list[Table]:
             ),
             notes=["EM and F1 are optimistic, as the threshold is fitted on this set; the gate uses none"],
         ),
-        runs_table(
+        records_table(
             folder,
             "SQuAD 1.1: MiniLM-L6 on 10,045 training questions, the official dev set",
             records="v1",
             columns=("model", "exact", "f1", "parameters", "seconds"),
             notes=["every question has an answer, so nothing is abstained from"],
         ),
-        runs_table(
+        records_table(
             folder,
             "The comparison of chapter 5 on this part: the baseline against the proposed model",
             records="v2",

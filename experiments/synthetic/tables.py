@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.experiments import learning_curves, runs_table
+from qa_arch.results.experiments import learning_curves, records_table
 from qa_arch.results.tables import Table
 
 
 def tables(folder: Path) -> list[Table]:
     return [
-        runs_table(
+        records_table(
             folder,
             "Five models at demo size on level 3 of the generated data",
             columns=(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from qa_arch.results.experiments import Published, Wanted, runs_table
+from qa_arch.results.experiments import Published, Wanted, records_table
 from qa_arch.results.tables import Table
 
 TASK = "the published columns are top-1 accuracy of Tan et al. 2015 on InsuranceQA V1, one answer among 500"
@@ -39,7 +39,7 @@ def tables(folder: Path) -> list[Table]:
     ]
     columns = ("model", "accuracy", "mrr", *figures, "parameters", "seconds")
     return [
-        runs_table(
+        records_table(
             folder,
             "Table 2.2: the QA-LSTM family, here on sentences of SQuAD 1.1",
             records="qa_lstm_*",
@@ -53,7 +53,7 @@ def tables(folder: Path) -> list[Table]:
                 " one seed, GloVe 6B 50d with 10,000 words; parameters include the vectors",
             ],
         ),
-        runs_table(
+        records_table(
             folder,
             "Model C with a SuBiLSTM in place of the biLSTM, sentences of SQuAD 1.1",
             records="subilstm",
@@ -64,7 +64,7 @@ def tables(folder: Path) -> list[Table]:
                 " the table above"
             ],
         ),
-        runs_table(
+        records_table(
             folder,
             "Table 2.2 on InsuranceQA V1, test 1",
             records="insuranceqa",

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, TRAIN, RunRecord, Runs, recorded
-from qa_arch.results.columns import COLUMNS, table_of_runs
-from qa_arch.results.experiments import COLOURS, DASHES, FAINT, GRID, MARKERS, runs_table, save_figure
+from qa_arch.results.columns import COLUMNS, runs_table
+from qa_arch.results.experiments import COLOURS, DASHES, FAINT, GRID, MARKERS, records_table, save_figure
 from qa_arch.results.tables import Column, Table, number, text
 
 ON_GPU = "qa-arch train -m experiment=table_2_3_gpu seed=13,14,15 model=match_lstm"
@@ -109,7 +109,7 @@ def tables(folder: Path) -> list[Table]:
                 )
             ],
         ),
-        runs_table(  # the other tables show means, and seeds differ more than rows
+        records_table(  # the other tables show means, and seeds differ more than rows
             folder,
             "The runs one by one",
             columns=("model", "parameters", "seed", "train_questions", "exact", "f1", "epochs", "seconds"),
@@ -173,7 +173,7 @@ def published_vs_ours(
         for row in rows
     }
     all_runs = [run for row_runs in runs.values() for run in row_runs]
-    table_notes = [*table_of_runs(all_runs, split=DEV, columns=["model"]).notes] if all_runs else []
+    table_notes = [*runs_table(all_runs, split=DEV, columns=["model"]).notes] if all_runs else []
     table_notes += notes
     for row in rows:
         if row.note:
@@ -195,7 +195,7 @@ def _published_and_ours(row: PublishedRow, runs: Runs) -> dict[str, Any]:
     published: dict[str, Any] = {key: getattr(row, key) for key in keys}
     if not runs:
         return {**published, "our_exact": "to be run" if row.command else None}
-    ours = [figures for figures in table_of_runs(runs, split=DEV).rows if "status" in figures]
+    ours = [figures for figures in runs_table(runs, split=DEV).rows if "status" in figures]
     records = [record for _, record in runs]
     return {
         **published,
@@ -237,7 +237,7 @@ def _vectors(record: RunRecord) -> str | None:
 def by_size(runs: Runs) -> list[SizeScores]:
     """Scores sorted by number of training questions; RunError if runs are not comparable."""
     if runs:
-        table_of_runs(runs, split=DEV, columns=["model"])
+        runs_table(runs, split=DEV, columns=["model"])
     by_questions: dict[int, list[RunRecord]] = {}
     for _, record in runs:
         questions = record.facts(TRAIN).questions

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from qa_arch.results.experiments import Published, Wanted, learning_curves, runs_table
+from qa_arch.results.experiments import Published, Wanted, learning_curves, records_table
 from qa_arch.results.tables import Table
 
 MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
@@ -18,7 +18,7 @@ UNSTATED = "threshold and evaluator as published, not stated here"
 
 def tables(folder: Path) -> list[Table]:
     return [
-        runs_table(
+        records_table(
             folder,
             "Chapter 5: baselines against the proposed model, SQuAD 2.0 dev",
             columns=(

@@ -22,7 +22,7 @@ from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results import notebooks
-from qa_arch.results.columns import by_measure, table_of_runs
+from qa_arch.results.columns import by_measure, runs_table
 from qa_arch.results.compare import (
     changed_table,
     comparable,
@@ -103,7 +103,7 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> lis
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     others = [root for root in roots if root not in experiments]
     for runs in by_measure(find_runs(others)) if others else ():
-        table = labelled(table_of_runs(runs, columns=columns), runs)
+        table = labelled(runs_table(runs, columns=columns), runs)
         fingerprints = {record.fingerprint(DEV) for _, record in runs}
         note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
         tables.append(replace(table, notes=[*table.notes, note]) if note else table)

@@ -125,11 +125,11 @@ def _brief(config: Config) -> str:
 
 def _print_results(planned: Sequence[Job], records: Sequence[RunRecord], *, compared: bool) -> None:
     """Print the table of the runs, the paths of their records, and the next commands."""
-    from qa_arch.results.columns import table_of_runs
+    from qa_arch.results.columns import runs_table
     from qa_arch.results.tables import print_table
 
     runs = [(job.folder, record) for job, record in zip(planned, records, strict=True)]
-    table, first = table_of_runs(runs), planned[0]
+    table, first = runs_table(runs), planned[0]
     print_table(table)
     if compared:
         path = write_json(first.folder.parent / "table.json", table.as_dict())

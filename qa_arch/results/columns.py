@@ -1,7 +1,7 @@
 """The table of runs: heading, computation and format of each column, and which runs are comparable.
 
 Each figure of a run is defined once, in ``COLUMNS``, for the terminal, Markdown, LaTeX, CSV and JSON, the
-report page, dot plots and sorting. ``table_of_runs`` builds the table: one row per run, and notes on how its
+report page, dot plots and sorting. ``runs_table`` builds the table: one row per run, and notes on how its
 numbers were measured.
 """
 
@@ -304,7 +304,7 @@ SPAN_COLUMNS = ("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold
 """Default columns for spans; for others the scores that the runs have take the place of those of spans."""
 
 
-def table_of_runs(
+def runs_table(
     runs: Runs,
     *,
     split: str | None = None,

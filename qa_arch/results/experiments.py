@@ -29,7 +29,7 @@ from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
 from qa_arch.files import read_json, replacing
 from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
-from qa_arch.results.columns import COLUMNS, EPOCH, SPAN_COLUMNS, select_columns, table_of_runs
+from qa_arch.results.columns import COLUMNS, EPOCH, SPAN_COLUMNS, runs_table, select_columns
 from qa_arch.results.compare import effects_table, pair_table
 from qa_arch.results.effects import MEASURES, MeasureName, samples_of
 from qa_arch.results.systems import System, find_system, group_by_system, labelled
@@ -122,7 +122,7 @@ def missing_rows(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
     return [row for row in wanted if (row.model, row.batch) not in filled]
 
 
-def runs_table(
+def records_table(
     folder: Path,
     title: str,
     *,
@@ -144,7 +144,7 @@ def runs_table(
     missing = missing_rows(wanted, runs)
     table = Table(title, shown, [])
     if runs:
-        table = table_of_runs(runs, split=split, title=title, columns=columns, also=sort, root=folder)
+        table = runs_table(runs, split=split, title=title, columns=columns, also=sort, root=folder)
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below {records!r}; commit the records first")
     in_our_rows = {row.model: row.figures for row in reversed(published) if row.in_our_rows}
@@ -246,7 +246,7 @@ def drawn_table(
     runs = [run for run in recorded(folder, records) if split in run[1].scores]
     if not runs:
         return None
-    table = labelled(table_of_runs(runs, split=split, columns=columns, root=folder), runs)
+    table = labelled(runs_table(runs, split=split, columns=columns, root=folder), runs)
     return replace(table, title=title)
 
 

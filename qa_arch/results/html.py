@@ -27,6 +27,8 @@ PAGE = Path(__file__).parent / "page"
 _TEXTS = ("text", "ticktext", "name", "customdata", "x", "y")
 """Parts of a figure that may hold texts of the data."""
 
+_BREAK = re.compile(r"(?<=[_=/])|(?<=[a-z]\.)(?=[A-Za-z])")
+"""Where long settings and names of modules may wrap."""
 _ROW_KEYS = ("href", "place", "reference")
 """Keys of a row for its cells in HTML alone."""
 
@@ -71,7 +73,7 @@ def _heading(column: Column, sortable: bool) -> str:
 
 
 def _cell(row: Mapping[str, Any], column: Column, mark: Mark, *, first: bool) -> str:
-    shown = re.sub(r"(?<=[_=/])", "<wbr>", escape(column.text(row)))  # long settings may wrap there
+    shown = _BREAK.sub("<wbr>", escape(column.text(row)))
     if first and row.get("href"):
         shown = f'<a href="#{row["href"]}">{shown}</a>'
     if first and "place" in row:

@@ -32,7 +32,7 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.columns import COLUMNS, table_of_runs
+from qa_arch.results.columns import COLUMNS, runs_table
 from qa_arch.results.compare import effects_table
 from qa_arch.results.effects import (
     FITTED,
@@ -331,8 +331,10 @@ def _shown(runs: Sequence[Run], systems: Sequence[System]) -> list[Shown]:
 
 
 def _html(table: Table, **options: Any) -> str:
-    """The table as HTML, without paths of this machine."""
+    """The table as HTML, without paths of this machine; nothing without rows."""
     rows = [shareable(dict(row)) for row in table.rows]
+    if not rows:
+        return ""
     return table_html(replace(table, rows=rows, notes=shareable(list(table.notes))), **options)
 
 
@@ -358,7 +360,8 @@ def _sections(
     notes = [*table.notes, *([FITTED] if scored.split == CALIBRATION else []), *notes]
     references = [row for row in table.rows if "run" not in row]
     costs, costs_note = cost_figures(shown, measure, _MEASURES[measure])
-    calibration = _systems_table("Calibration", shown, (*_CALIBRATION, "aurc"), notes=[_CALIBRATED])
+    calibration = _html(_systems_table("Calibration", shown, (*_CALIBRATION, "aurc"), notes=[_CALIBRATED]))
+    calibration = calibration if scored.rows else ""
     mark: Mark = lambda row, column: "better" if (row["model"], column.key) in better else ""  # noqa: E731
     return {
         "runs": _html(
@@ -368,7 +371,7 @@ def _sections(
         + f"</details>{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
         "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>',
         "abstention": f'<div class="figures">{abstention_figures(shown, measure)}</div>',
-        "calibration": f'<div class="figures">{calibration_figures(shown)}</div>{_html(calibration)}',
+        "calibration": f'<div class="figures">{calibration_figures(shown)}</div>{calibration}',
         "errors": f"{outcome_figure(shown)}{_html(_wrong_spans(scored, shown))}",
         "breakdowns": f'<div class="figures">{breakdown_figures(shown, scored.breakdowns, measure)}</div>'
         + ("" if scored.questions else f'<p class="empty">{_NEEDS_TEXTS}</p>'),
@@ -386,7 +389,7 @@ def _fill_rows(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
     """Give every run its row of the table of runs, which is returned."""
     runs = [run for s in shown for run in s.runs]
     keys = ("model", *_SCORES, *_COSTS, *(_CALIBRATION if scored.rows else ()))
-    table = table_of_runs([(run.folder, run.record) for run in runs], split=scored.split, columns=keys)
+    table = runs_table([(run.folder, run.record) for run in runs], split=scored.split, columns=keys)
     for run, row in zip(runs, [row for row in table.rows if "run" in row], strict=True):
         created = (run.record.created or "")[:16].replace("T", " ")
         run.row = {**row, "model": run.label, "href": f"run-{run.number}", "created": created}
@@ -493,9 +496,11 @@ def _wrong_spans(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
         means = {key: np.mean([f[key] for f in flat]) for key in heads if flat and key in flat[0]}
         rows += [{"model": s.label, "place": s.place, "seeds": len(own), **means}] if own else []
     columns = [number(key, heading) for key, heading in heads.items() if any(row.get(key) for row in rows)]
+    named = any(row.get("with_plausible") for row in rows)
+    plausible = "; plausible: false answers that the data names as plausible ones" if named else ""
     notes = [
         "questions, of several seeds their mean; a boundary error shares words with a gold answer; a near"
-        " miss has F1 of 50 or more; plausible: false answers that the data names as plausible ones",
+        f" miss has F1 of 50 or more{plausible}",
         *([] if scored.questions else ["positions relative to the gold answer need the texts: --data FILE"]),
     ]
     return Table("Wrong spans", [text("model", "system"), number("seeds", "seeds"), *columns], rows, notes)
@@ -520,7 +525,10 @@ def _details(shown: Sequence[Shown], measure: MeasureName) -> str:
     """Settings in which systems differ; record, scores, curves and settings of every run."""
     unlike = differing([s.runs[0].record for s in shown])
     columns = [text("name", "setting"), *(text(str(n), s.label) for n, s in enumerate(shown))]
-    rows = [{"name": key} | {str(n): v and str(v) for n, v in enumerate(own)} for key, own in unlike.items()]
+    rows = [
+        {"name": key} | {str(n): str(v) for n, v in enumerate(own) if v is not None}
+        for key, own in unlike.items()
+    ]
     runs = [run for s in shown for run in s.runs]
     shared, own = _settings([run.record for run in runs])
     return (

@@ -331,11 +331,11 @@ class Outcome:
 
     def tables(self, form: str) -> str:
         """One table per scored set, with the row of the run and those of the heuristics."""
-        from qa_arch.results.columns import table_of_runs
+        from qa_arch.results.columns import runs_table
         from qa_arch.results.tables import render
 
         runs = [(Path(self.folder.name), self.record)]
-        return render([table_of_runs(runs, split=split) for split in self.record.scores], form)
+        return render([runs_table(runs, split=split) for split in self.record.scores], form)
 
     def predictions(self) -> list[list[Any]]:
         """One row of ``COLUMNS`` per dev question; empty if dev was not opened or has no texts."""

@@ -15,7 +15,7 @@ from qa_arch.evaluation import evaluate_splits, reference_scores
 from qa_arch.metrics.abstention import answerable_probability, fit_answerability, fit_threshold, reliability
 from qa_arch.qa import task
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.systems import load_questions
 from qa_arch.types import Candidate, Prediction
 
@@ -72,7 +72,7 @@ def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
     assert (record.threshold.prior, record.answerability.prior) == (prior, prior)
     assert (record.threshold.fitted_on, record.answerability.fitted_on) == (CALIBRATION, CALIBRATION)
     note = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
-    table = table_of_runs([(tmp_path, record)], split=CALIBRATION)
+    table = runs_table([(tmp_path, record)], split=CALIBRATION)
     assert f"null threshold fitted on calibration{note}" in table.notes
 
 
@@ -83,7 +83,7 @@ def test_smooth_fit_is_recorded_and_noted(tmp_path):
     assert record.threshold.width == 0.15
     assert record.threshold.value == pytest.approx(fit_threshold(*columns, 0.5, 0.15))
     assert record.threshold.value != pytest.approx(fit_threshold(*columns, 0.5))
-    (note,) = [n for n in table_of_runs([(tmp_path, record)], split=CALIBRATION).notes if "fitted on" in n]
+    (note,) = [n for n in runs_table([(tmp_path, record)], split=CALIBRATION).notes if "fitted on" in n]
     assert note.endswith("counted as 50%, F1 smoothed over 0.15 s.d. of the null odds")
 
 
@@ -93,10 +93,10 @@ def test_answerable_ece_column_matches_the_fit(tmp_path):
     probability = answerable_probability(rows.null_odds, *fit_answerability(rows.null_odds, rows.answerable))
     expected = 100 * reliability(probability, rows.answerable).ece
     columns = ("model", "f1", "answerable_ece")
-    (row,) = table_of_runs([(tmp_path, record)], split=CALIBRATION, columns=columns).rows
+    (row,) = runs_table([(tmp_path, record)], split=CALIBRATION, columns=columns).rows
     assert row["answerable_ece"] == pytest.approx(expected, abs=0.2)
     uncalibrated = replace(record, answerability=None)
-    (row,) = table_of_runs([(tmp_path, uncalibrated)], split=CALIBRATION, columns=columns).rows
+    (row,) = runs_table([(tmp_path, uncalibrated)], split=CALIBRATION, columns=columns).rows
     assert row["answerable_ece"] is None
 
 
@@ -107,7 +107,7 @@ def test_threshold_fitted_on_a_single_kind_of_question_says_so(tmp_path, caplog,
     record = calibrated_record(tmp_path, None, replace(QUESTIONS, examples=examples))
     assert record.threshold.fitted_on == f"calibration, all {kind}"
     assert f"the questions are all {kind}, so the null threshold" in caplog.text
-    table = table_of_runs([(tmp_path, record)], split=CALIBRATION)
+    table = runs_table([(tmp_path, record)], split=CALIBRATION)
     assert f"null threshold fitted on calibration, all {kind}" in table.notes
 
 

@@ -125,11 +125,11 @@ def pending_rows() -> list[tuple[str, str, str]]:
         return Table(title, [], [])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(experiments, "runs_table", collect)
+        patch.setattr(experiments, "records_table", collect)
         for other in ("baseline_table", "pairwise_table", "sets_table"):
             patch.setattr(experiments, other, lambda folder, title, *given, **options: Table(title, [], []))
         for folder in FOLDERS:
-            if "runs_table(" in (folder / TABLES).read_text():
+            if "records_table(" in (folder / TABLES).read_text():
                 experiment_tables(folder)
     return list(dict.fromkeys(rows))
 

@@ -10,7 +10,7 @@ from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.provenance import read_dev_accesses
 from qa_arch.records import find_runs, read_questions
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def test_dev_stays_closed_without_final(call, capsys) -> None:
 def test_final_scores_dev_and_logs_it(call) -> None:
     assert call("--final", "--l2", "0.001", "1000000") == 0
     runs = find_runs(["runs"])
-    table = table_of_runs(runs)
+    table = runs_table(runs)
     assert [row["model"] for row in table.rows] == ["logistic-regression", "random-guess"]
     assert all(row["split"] == "dev" and row["protocol"] == "1.1" for row in table.rows)
     logistic = runs[0][1]

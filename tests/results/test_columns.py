@@ -16,7 +16,7 @@ from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.provenance import own_versions
 from qa_arch.records import CHECKPOINTS, find_runs
 from qa_arch.results import columns
-from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, table_of_runs
+from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, runs_table
 from qa_arch.results.systems import load_questions
 
 REQUESTED = ("model", "f1", "auroc", "ece", "ece_fitted")
@@ -35,7 +35,7 @@ def test_auroc_is_the_share_of_correctly_ordered_pairs():
 def test_columns_from_question_rows_match_the_metrics(runs):
     folder, _ = runs
     records = find_runs([folder])
-    table = table_of_runs(records, columns=REQUESTED)
+    table = runs_table(records, columns=REQUESTED)
     rows = [row for row in table.rows if "run" in row]
     for (path, record), row in zip(records, rows, strict=True):
         questions = load_questions(path, record)
@@ -45,12 +45,12 @@ def test_columns_from_question_rows_match_the_metrics(runs):
         fitted = reliability(questions.confidence, questions.exact > 0).ece
         assert row["ece_fitted"] == pytest.approx(100 * fitted)
     assert "auroc" not in table.rows[0], "a heuristic has no question rows"
-    assert "auroc" not in table_of_runs(records).rows[-1], "rows are read only if a column needs them"
+    assert "auroc" not in runs_table(records).rows[-1], "rows are read only if a column needs them"
 
 
 def test_ece_is_unknown_without_probabilities(make_run, question_set):
     folder = make_run("a", question_set(), keep_spans=False)
-    row = table_of_runs(find_runs([folder]), columns=("model", "ece", "ece_fitted")).rows[-1]
+    row = runs_table(find_runs([folder]), columns=("model", "ece", "ece_fitted")).rows[-1]
     assert row["ece"] is row["ece_fitted"] is None
 
 
@@ -81,8 +81,8 @@ def test_other_code_of_a_package_of_the_user_is_recorded_and_noted(make_record, 
         versions = own_versions(settings)
         assert [*versions] == ["near_by"]
         runs.append((Path(f"run-{seed}"), make_record("near", seed=seed, versions=versions)))
-    assert not any("near_by" in note for note in table_of_runs(runs[:2]).notes)
-    (note,) = (note for note in table_of_runs(runs).notes if "near_by" in note)
+    assert not any("near_by" in note for note in runs_table(runs[:2]).notes)
+    (note,) = (note for note in runs_table(runs).notes if "near_by" in note)
     assert re.fullmatch(r"code of the runs differs, by version of near_by: \w{10} \(2\), \w{10} \(1\)", note)
 
 
@@ -99,7 +99,7 @@ def with_folders(records):
 def test_comparison_rows_and_notes(make_record):
     proposed = make_record("proposed", 65.0)
     proposed.scores["dev"]["calibrated"].metrics["pr_oracle_ap"] = 71.5
-    table = table_of_runs(with_folders([make_record("bert", 60.0), proposed]))
+    table = runs_table(with_folders([make_record("bert", 60.0), proposed]))
     plain, bert, proposed = table.rows
     assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
     assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
@@ -125,7 +125,7 @@ def test_runs_are_grouped_by_what_was_measured(make_record):
     members = {frozenset(folder.name for folder, _ in group) for group in groups}
     assert members == {frozenset(g.split()) for g in ("run0 run1 run3 run6", "run2", "run4", "run5")}
     for group in groups:
-        table_of_runs(group)
+        runs_table(group)
 
 
 def test_downloaded_checkpoint_is_in_every_table_of_its_set(make_record):
@@ -140,7 +140,7 @@ def test_downloaded_checkpoint_is_in_every_table_of_its_set(make_record):
     groups = by_measure(with_folders(records))
     members = {frozenset(folder.name for folder, _ in group) for group in groups}
     assert members == {frozenset(g.split()) for g in ("run0 run2", "run1 run2", "run3")}
-    notes = {group[0][0].name: table_of_runs(group).notes for group in groups}
+    notes = {group[0][0].name: runs_table(group).notes for group in groups}
     assert "null threshold fitted on calibration; of hub on nothing" in notes["run0"]
     assert "null threshold fitted on nothing" in notes["run3"]
     assert any(note.startswith("hub: downloaded; ") for note in notes["run1"])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import UnavailableError
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.experiments import draw_dots, lines, save_figure
 
 pytest.importorskip("matplotlib")
@@ -22,7 +22,7 @@ def table(make_record):
         (Path("runs/c"), make_record("proposed", 66.0, seed=14)),
         (Path("runs/d"), make_record("roberta", None, status="oom")),
     ]
-    return table_of_runs(runs, columns=("model", *DRAWN))
+    return runs_table(runs, columns=("model", *DRAWN))
 
 
 def marks(panel) -> dict[int, list[float]]:

@@ -13,7 +13,7 @@ from qa_arch.results.experiments import TABLES, experiment_tables
 from qa_arch.results.tables import Column
 from tests.results.conftest import script
 
-WANTED = """runs_table(
+WANTED = """records_table(
     folder,
     "Mills",
     columns=["model", "f1"],
@@ -56,7 +56,7 @@ def test_note_counts_commits_and_uncommitted_changes(folder, make_record):
 
 def test_row_with_a_batch_size_waits_for_a_finished_run_of_that_size(tmp_path, make_record):
     rows = 'Wanted("bert", "make eight", batch=8), Wanted("bert", "make six", batch=6), Wanted("bert", "any")'
-    script(tmp_path, f'runs_table(folder, "T", columns=["model", "batch", "f1"], wanted=[{rows}])')
+    script(tmp_path, f'records_table(folder, "T", columns=["model", "batch", "f1"], wanted=[{rows}])')
     eight = make_record(batch={"micro": 8, "accumulate": 1, "devices": 1, "global_size": 8})
     write_record(tmp_path / "records" / "eight", eight)
     write_record(
@@ -98,8 +98,8 @@ TOUCHES_FILE = "from pathlib import Path\nPath({marker!r}).touch()\ndef tables(f
             "x, published: unknown column 'exakt' (did you mean 'exact'?)",
         ),
         (
-            "from qa_arch.results.experiments import runs_table\n"
-            "def tables(folder): return [runs_table(folder, 'A', columns=['modle'])]",
+            "from qa_arch.results.experiments import records_table\n"
+            "def tables(folder): return [records_table(folder, 'A', columns=['modle'])]",
             "columns: unknown column 'modle' (did you mean 'model'?)",
         ),
     ],
@@ -121,7 +121,7 @@ def test_scripts_among_records_are_not_executed(tmp_path, monkeypatch, make_reco
     for folder in (foreign, records):
         write_record(folder, make_record())
         (folder / TABLES).write_text(TOUCHES_FILE.format(marker=str(marker)))
-    script(tmp_path / "experiments" / "trial", 'runs_table(folder, "A")')
+    script(tmp_path / "experiments" / "trial", 'records_table(folder, "A")')
     calls = (["runs"], ["runs/foreign"], ["experiments/trial"], ["experiments/trial/records/a"], ["--all"])
     for call in calls:
         assert main(["tables", *call]) == 0
@@ -140,7 +140,7 @@ def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_rec
         write_record(tmp_path / "experiments" / "trial" / "records" / f"s{3 - seed}", record)
     script(
         tmp_path / "experiments" / "trial",
-        'runs_table(folder, "A", columns=["model", "dummy"], sort=["dummy"])',
+        'records_table(folder, "A", columns=["model", "dummy"], sort=["dummy"])',
         'dot_plot(folder, "f", "F", ["dummy"])',
     )
     assert main(["tables", "--all"]) == 0

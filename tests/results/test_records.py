@@ -30,7 +30,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.errors import summarise
 
 ACCESS = DevAccess(
@@ -60,7 +60,7 @@ def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path):
             else:
                 if keys[0] != "config":
                     summarise(tmp_path, record)
-                    table_of_runs([(tmp_path, record)])
+                    runs_table([(tmp_path, record)])
     assert len(refused) > 180
     assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
 

@@ -41,8 +41,8 @@ def experiment(workdir, make_record):
     write_record(folder / "records" / "v1" / "bert", make_record("bert", 70.0, protocol="1.1", data="one"))
     published = 'Published("Elsewhere", {"exact": 80.0, "f1": 83.5}, "all of dev")'
     columns = '["model", "exact", "spans_f1"]'
-    first = f'runs_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
-    script(folder, f'{first}, runs_table(folder, "One", records="v1")')
+    first = f'records_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
+    script(folder, f'{first}, records_table(folder, "One", records="v1")')
     log_dev_access(folder, ACCESS)
     return folder
 
@@ -79,7 +79,7 @@ def test_experiment_is_printed_by_its_script_next_to_runs(experiment, workdir, m
     assert first["rows"][0]["model"] == "Elsewhere (published)"
     assert main(["tables", "--all"]) == 0
     assert json.loads((experiment / "table.json").read_text()) == [first, second]
-    script(experiment.parent / "planned", 'runs_table(folder, "Later")')
+    script(experiment.parent / "planned", 'records_table(folder, "Later")')
     capsys.readouterr()
     assert main(["tables", "experiments/planned"]) == 5
     assert "experiments/planned: no run.json below records/ yet" in capsys.readouterr().err
@@ -124,9 +124,9 @@ def test_tables_of_committed_experiments_need_no_heavy_imports(experiment):
 @pytest.mark.parametrize(
     ("spec", "code", "message"),
     [
-        ('runs_table(folder, "x")', 5, "are not comparable"),
-        ('runs_table(folder, "x", records="v3")', 5, "commit the records"),
-        ('runs_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
+        ('records_table(folder, "x")', 5, "are not comparable"),
+        ('records_table(folder, "x", records="v3")', 5, "commit the records"),
+        ('records_table(folder, titel="x")', 2, "unexpected keyword argument 'titel'"),
     ],
 )
 def test_faulty_scripts_are_refused(experiment, capsys, spec, code, message):

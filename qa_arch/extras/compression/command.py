@@ -14,7 +14,7 @@ from qa_arch.config.target import require_extra
 from qa_arch.errors import ConfigError
 from qa_arch.process import gc_disabled
 from qa_arch.records import CALIBRATION, DEV, RECORD, read_record
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 
 COLUMNS = ("model", "exact", "f1", "parameters", "nonzero", "weights_mb")
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     source, out = Path(args.run_folder), Path(args.out)
     record = compress(source, out, step, args.trust)
     split = next((split for split in (DEV, CALIBRATION) if split in record.scores), DEV)
-    print_table(table_of_runs([(source, read_record(source)), (out, record)], split=split, columns=COLUMNS))
+    print_table(runs_table([(source, read_record(source)), (out, record)], split=split, columns=COLUMNS))
     print(f"record: {out / RECORD}")
     return 0
 

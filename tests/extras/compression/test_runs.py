@@ -20,7 +20,7 @@ from qa_arch.extras.compression import runs as compressed_runs
 from qa_arch.features.batches import Collator
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import CALIBRATION, DEV, EncoderRun, read_record, write_record
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import group_by_system
 from qa_arch.training import fit as fitting
@@ -80,7 +80,7 @@ def test_compressed_runs_are_tabulated_with_their_parent_and_published(
     folders.append(smaller(parent, "magnitude", name="b", sparsity=0.5, scope="layer"))
     runs = [(folder, read_record(folder)) for folder in folders]
     columns = ["model", "f1", "parameters", "nonzero", "weights_mb"]
-    rows = [row for row in table_of_runs(runs, columns=columns).rows if "run" in row]
+    rows = [row for row in runs_table(runs, columns=columns).rows if "run" in row]
     assert [row["model"] for row in rows] == ["bert", "bert-sparse50", "bert-sparse50"]
     assert rows[0]["nonzero"] == rows[0]["parameters"] > rows[1]["nonzero"]
     assert rows[0]["weights_mb"] == rows[1]["weights_mb"] > 0

@@ -24,7 +24,7 @@ from qa_arch.features.cache import tokenizer_hash
 from qa_arch.provenance import encoder_run, pretrained_run
 from qa_arch.qa import task
 from qa_arch.records import is_squad, read_questions, read_record, write_record
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.systems import group_by_system
 from qa_arch.sweep import point_key, sources
 from qa_arch.training.module import TrainingModule
@@ -237,7 +237,7 @@ def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(pretrained, f
     assert record.config["encoder"]["name"] == str(pretrained)
     assert (record.encoder.model, record.encoder.seed) == ("mlm", origin.seed)
     assert record.encoder.run_hash == origin.run_hash
-    table = table_of_runs([(spans, record)], columns=["model", "encoder", "f1"])
+    table = runs_table([(spans, record)], columns=["model", "encoder", "f1"])
     assert table.rows[-1]["encoder"] == "mlm, seed 13"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from qa_arch.errors import RunError
 from qa_arch.records import parse_record, write_record
-from qa_arch.results.columns import table_of_runs
+from qa_arch.results.columns import runs_table
 from qa_arch.results.experiments import experiment_tables
 from qa_arch.results.tables import markdown
 from tests.results.conftest import flat_record, nested, script
@@ -32,7 +32,7 @@ def make_selection():
 
 def test_selection_rows_columns_and_note(make_selection, make_record):
     failed = make_selection("qa_lstm_i", status="oom", scores={}, references={})
-    table = table_of_runs([(Path("a"), make_selection()), (Path("i"), failed)])
+    table = runs_table([(Path("a"), make_selection()), (Path("i"), failed)])
     assert [column.key for column in table.columns] == ["model", "accuracy", "mrr", "parameters", "seconds"]
     overlap, run, _ = table.rows
     assert (overlap["model"], overlap["accuracy"]) == ("word-overlap", 80.0)
@@ -41,10 +41,10 @@ def test_selection_rows_columns_and_note(make_selection, make_record):
     assert not any("null threshold" in note for note in table.notes)
     assert "| qa_lstm_i | OOM | – |" in markdown(table)
     with pytest.raises(RunError, match="are not comparable"):
-        table_of_runs([(Path("a"), make_selection()), (Path("b"), make_record())])
+        runs_table([(Path("a"), make_selection()), (Path("b"), make_record())])
 
 
-OURS = """runs_table(
+OURS = """records_table(
     folder,
     "Ours",
     columns=["model", "accuracy", "insuranceqa_test1"],
