@@ -27,7 +27,7 @@ from qa_arch.nn.masking import at_least_float32, reversal, reverse
 Kernel = Literal["auto", "plain", "fused"]
 """``auto``: a fused kernel where one has been verified, else the plain loop."""
 SAFE = 20.0
-"""Largest |key| and |query| at which exp(2 key) exp(2 query) is far from overflow in fp32."""
+"""Largest absolute key and query at which exp(2 key) exp(2 query) is far from overflow in fp32."""
 CHUNK = 32
 """Steps whose local derivatives are computed together: amortises calls, but still fits in the cache."""
 
