@@ -322,7 +322,7 @@ class Answerability:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confidence:
-    """Calibration of scores to the probability that an answer is right (``metrics.confidence``)."""
+    """Calibration of scores to the probability that an answer is right (``metrics.abstention``)."""
 
     method: Literal["temperature"]
     value: float

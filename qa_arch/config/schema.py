@@ -186,7 +186,7 @@ class Calibration:
     2.0's dev set; None: the split's own share."""
     fit: Literal["exact", "smooth"] = "exact"
     """``exact``: the null threshold of the highest F1. ``smooth``: of the highest F1 smoothed over thresholds
-    (``metrics.threshold``), which varies less with the articles of the split."""
+    (``metrics.abstention``), which varies less with the articles of the split."""
 
     @property
     def width(self) -> float | None:

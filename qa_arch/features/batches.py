@@ -111,6 +111,7 @@ def _group_mates(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
     """
     rows = [row for group in groups for row in group.tolist() if row >= 0]
     present, seen = set(rows), set[int]()
+    # Pairs and single rows, in the order of their first row, wait to be placed.
     units: deque[list[int]] = deque()
     for row in rows:
         if row not in seen:
@@ -125,6 +126,7 @@ def _group_mates(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
                 units.remove(fitting)
                 own.append(fitting)
             elif single := next((unit for unit in own if len(unit) == 1), None):
+                # One place is left and only pairs wait: a single row goes back, and the next turn has two.
                 own.remove(single)
                 units.append(single)
             else:  # odd size and nothing but pairs: split one

@@ -27,7 +27,7 @@ from qa_arch.nn.masking import at_least_float32, reversal, reverse
 Kernel = Literal["auto", "plain", "fused"]
 """``auto``: a fused kernel where one has been verified, else the plain loop."""
 SAFE = 20.0
-"""Largest |key| and |query| at which exp(2 key) exp(2 query) is far from overflow in fp32."""
+"""Largest absolute key and query at which exp(2 key) exp(2 query) is far from overflow in fp32."""
 CHUNK = 32
 """Steps whose local derivatives are computed together: amortises calls, but still fits in the cache."""
 
@@ -236,7 +236,7 @@ def recur_plain(
     unit's contribution to query and gates (W^p h^p_i, with all biases), ``keys`` the question's contribution
     to the attention (W^q H^q), ``values`` its contribution to the gates when attended. ``state`` is
     [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i. ``mask`` has a real unit in every
-    row. ``recurrence.recur`` and, on a GPU, the kernels of an extra compute the same, faster.
+    row. ``recur`` and, on a GPU, the kernels of an extra compute the same, faster.
     """
     backward = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])

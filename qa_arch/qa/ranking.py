@@ -120,7 +120,7 @@ class Ranking:
         return np.where((self.null_odds > threshold) | (self.best < 0), self.null, self.best)
 
     def confidence(self, threshold: float, temperature: float) -> np.ndarray:
-        """(Q,) calibrated probability that the given answer is right (``metrics.confidence``)."""
+        """(Q,) calibrated probability that the given answer is right (``metrics.abstention``)."""
         candidates = confidences(
             self.score, self.null, self.offsets, threshold=threshold, temperature=temperature
         )
@@ -272,12 +272,14 @@ def with_null(
     null = null_halves[0] + null_halves[1]
     score = spans[2] + spans[3]
     counts = np.bincount(question, minlength=Q)
+    # Rank of each span within its question: its row minus the first row of the question.
     position = np.arange(len(question)) - (np.cumsum(counts) - counts)[question]
     above = score >= null[question]  # on a tie the span ranks first
     # "No answer" may take one of the n_best ranks: the last span must beat it. The best span always stays.
     selected = (position < max(n_best - 1, 1)) | ((position == n_best - 1) & above)
     question, position, above = (x[selected] for x in (question, position, above))
 
+    # One row more per question: spans below "no answer" move down by one, and it takes the row between.
     counts = np.bincount(question, minlength=Q)
     offsets = np.concatenate([[0], np.cumsum(counts + 1)])
     target = offsets[question] + position + ~above
@@ -289,6 +291,7 @@ def with_null(
         columns.append(merged)
 
     has_span = counts > 0
+    # The best span is the first row, or the second where "no answer" is the first.
     best = np.where(has_span, offsets[:-1] + (null_target == offsets[:-1]), -1)
     null_odds = np.full(Q, np.inf)
     top = columns[2] + columns[3]

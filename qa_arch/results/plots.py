@@ -71,7 +71,7 @@ class Run:
 
     @cached_property
     def curves(self) -> dict[str, Floats] | None:
-        """``metrics.confidence.thresholds``, with ``exact``; None without null odds."""
+        """``metrics.abstention.thresholds``, with ``exact``; None without null odds."""
         rows = self.rows
         if rows is None or np.isnan(rows.null_odds).all():
             return None
