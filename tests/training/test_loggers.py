@@ -111,6 +111,7 @@ def test_csv_files_have_a_row_per_epoch_and_logged_step(run_training, monkeypatc
     for name in ("train_loss", "calibration_f1", "calibration_loss"):
         actual = [float(value) for row in rows if (value := row[name.replace("_", "/", 1)])]
         assert actual == pytest.approx([epoch.value(name) for epoch in epochs])
+    assert not [name for name in rows[0] if name.startswith("calibration_")]  # Lightning's own names
     steps = [row for row in rows if row["step/loss"]]
     assert [int(row["step"]) for row in steps] == [*range(2, epochs[-1].step + 1, 2)]
     assert all(float(row["step/gradient_norm"]) > 0 for row in steps)
