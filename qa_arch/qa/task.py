@@ -6,9 +6,9 @@ The steps of a question, in order::
     -> Feature, and the model     assemble
     -> Batch                      batches
     -> logits                     the model
-    -> ranked answers             spans.search, spans.ranking
+    -> ranked answers             qa.search, qa.ranking
     -> Scores                     fit, points, question_rows
-    -> run.json                   training.run, evaluation.runs
+    -> run.json                   training.run, evaluation
 
 Models are in ``models``, losses in ``nn``. A model of the task ``sequence`` scores token sequences, which are
 decoded greedily: ``decode.search`` has no effect.
