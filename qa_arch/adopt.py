@@ -19,6 +19,7 @@ import numpy as np
 from qa_arch import provenance
 from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
+from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_json, write_json
@@ -79,6 +80,7 @@ def adopt_model(
     decode: tuple[str, Mapping[str, Any]] | None = None,
     calibration: Sequence[str] | None = None,
     language: str = ENGLISH,
+    on_error: OnError = "raise",
 ) -> tuple[RunRecord, Reader]:
     """Make ``folder`` a run of a downloaded checkpoint, of an ensemble of runs, or of one run that is decoded
     or calibrated in another way, and return its record and predictor.
@@ -104,9 +106,12 @@ def adopt_model(
         raise ConfigError("--decode: sequences have no search, only spans are searched for; leave it out")
     questions, config, hashes = None, record.config, {}
     if calibration:
-        questions = open_passages(list(calibration), name=CALIBRATION, use="scoring", language=language)
         data = {**config["data"], "calibration": list(calibration), "language": language}
+        if on_error == "skip":
+            data["on_error"] = on_error
         config = {**config, "data": data}
+        options: Any = {"on_error": data.get("on_error", on_error), "language": language}
+        questions = open_passages(list(calibration), name=CALIBRATION, use="scoring", **options)
         hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
     record = replace(record, config=config, **identify({**config, **members}, hashes)._asdict())

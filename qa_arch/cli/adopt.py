@@ -27,7 +27,7 @@ from qa_arch.process import gc_disabled
 from qa_arch.records import ADOPTED, CALIBRATION, DEV, read_trained
 
 _MODEL_OPTIONS = ("decode", "set", "device", "precision", "trust", "config_dir")
-_ANSWER_OPTIONS = ("na_prob", "data", "calibration_predictions", "calibration_na_prob")
+_ANSWER_OPTIONS = ("na_prob", "data", "seed", "missing", "calibration_predictions", "calibration_na_prob")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", metavar="RUN", help=folder)
     calibration = "fit null threshold and confidence on this set, of other articles than are scored"
     add("--calibration", nargs="+", metavar="SOURCE", help=calibration)
+    add_options(parser, "--on-error", "--language")
     group = parser.add_argument_group("models")
     add = group.add_argument
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
@@ -58,11 +59,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     add("--data", nargs="+", metavar="SOURCE", help=f"the questions: {usage()}")
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
-    add_options(group, "--on-error", "--language")
     seed = "seed, to distinguish runs of the same system (default: 0)"
-    add("--seed", type=int, default=0, metavar="S", help=seed)
+    add("--seed", type=int, metavar="S", help=seed)
     missing = "treat questions missing from the file as an error (default), or as empty answers"
-    add("--missing", choices=("error", "empty"), default="error", help=missing)
+    add("--missing", choices=("error", "empty"), help=missing)
     add("--calibration-predictions", metavar="P", help="answers to the calibration set")
     add("--calibration-na-prob", metavar="N", help="like --na-prob, for these answers")
 
@@ -113,6 +113,7 @@ def _adopt_model(args: argparse.Namespace) -> int:
         decode=decode,
         calibration=args.calibration,
         language=args.language or ENGLISH,
+        on_error=args.on_error,
     )
     assert record.threshold is not None
     fitted = f"null threshold {record.null_threshold:.4g}, fitted on {record.threshold.fitted_on}"
@@ -123,7 +124,8 @@ def _adopt_model(args: argparse.Namespace) -> int:
 
 def _adopt_answers(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
-    default_folder = system_folder(ADOPTED, args.name, args.seed)  # also checks the name
+    seed = args.seed or 0
+    default_folder = system_folder(ADOPTED, args.name, seed)  # also checks the name
     folder = Path(args.folder or default_folder)
     questions = open_questions(args.data, args.on_error, DEV, "scoring", args.language)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
@@ -141,7 +143,7 @@ def _adopt_answers(args: argparse.Namespace) -> int:
     with gc_disabled():
         from qa_arch.adopt import adopt
 
-    system = {"name": args.name, "seed": args.seed, "file": file.name}
+    system = {"name": args.name, "seed": seed, "file": file.name}
     record = adopt(questions, answers, folder, **system, calibration=calibration)
     point = record.compared_point(DEV)
     assert point is not None

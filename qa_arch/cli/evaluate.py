@@ -181,6 +181,8 @@ def _score_run(args: argparse.Namespace) -> int:
     if args.train:
         reason = "cannot be combined with --train, which selects the set to score"
         refuse_options(args, ("data", "final"), reason)
+    if not args.data:
+        refuse_options(args, ("language",), "is that of --data; the run's own sets keep theirs")
     if not args.final:
         refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
     require_runs(args.run_folder)
