@@ -117,6 +117,9 @@ def report(path: Path) -> None:
         tab.wait_for_selector("html[data-ready=yes]")
         shown = ", ".join(f"#{section}" for section in SECTIONS)
         tab.add_style_tag(content=f"section:not({shown}) {{ display: none }}")
+        # A figure is drawn once it is near the screen.
+        tab.set_viewport_size({"width": 1280, "height": tab.evaluate("document.body.scrollHeight")})
+        tab.wait_for_selector("#figure-abstain svg.main-svg")
         tab.wait_for_timeout(500)
         tab.screenshot(path=path, full_page=True)
 

@@ -404,7 +404,8 @@ def test_committed_records_are_reported_against_a_baseline(call, tmp_path, names
     assert "Traceback" not in err
     value, tables = page_parts(tmp_path / "r.html")[0], page_tables(tmp_path / "r.html")
     assert f"{len(value['runs'])} runs" in out
-    assert any(row["p_holm"] for row in tables["F1: every system against bert"])
+    tested = [name for name in tables if name.startswith("F1: every system against bert")]
+    assert any(row["p_holm"] for name in tested for row in tables[name])
     settings = tables["Settings in which systems differ"]
     assert any("False" in row.values() for row in settings), "written as in qa-arch compare, not 0"
     page, with_rows = (tmp_path / "r.html").read_text(), [s for s in value["sets"] if s["runs"]]
