@@ -121,7 +121,7 @@ def load_predictor(
         match kind, record:
             case "ensemble", _ if len(sources) > 1:
                 predictor: Any = _ensemble(sources, options)
-            case "ensemble", RunRecord():
+            case "ensemble", RunRecord():  # adopted: its record decides how it decodes and abstains
                 predictor = as_recorded(_ensemble(member_runs(folder), options), record)
             case "graph", RunRecord():
                 predictor = _graph(folder, record, precision)
@@ -130,9 +130,9 @@ def load_predictor(
                 predictor = _checkpoint(name, record, options, settings)
             case "run", RunRecord():
                 predictor = _run(folder, record, device, precision, trust)
-            case _:
+            case _:  # a checkpoint that was never adopted
                 predictor = _checkpoint(sources[0], None, options, settings)
-        predictor.try_out()
+        predictor.try_out()  # so that files that do not fit together fail here, not at the first question
     except Exception as error:  # files of others that do not fit together can raise anything
         if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
             raise
