@@ -199,7 +199,7 @@ class Process:
 class Here:
     """Starts points on this machine, in order as devices become free; they end with this process.
 
-    Single-threaded, because a point ends with the thread that starts it (see ``system.lifeline``).
+    Single-threaded, because a point ends with the thread that starts it (see ``process.start``).
     """
 
     poll = 0.1

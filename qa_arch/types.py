@@ -13,7 +13,7 @@ from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
 Language = Literal["en", "ar", "de", "es", "hi", "ja", "ko", "ru", "th", "tr", "vi", "zh"]
-"""Languages that ``metrics.languages`` has rules for."""
+"""Languages that ``metrics.squad`` has rules for."""
 """SQuAD evaluation version: 2.0 has unanswerable questions, 1.1 has none."""
 ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _HOW = {"many": "how many", "much": "how much", "long": "how long"}
@@ -86,7 +86,7 @@ class QuestionSet:
     """SHA-256 over the content of the questions (order included), not over file bytes."""
     skipped: tuple[Problem, ...] = ()
     language: str = "en"
-    """Language whose rules normalise the answers (``metrics.languages``)."""
+    """Language whose rules normalise the answers (``metrics.squad``)."""
 
     def __len__(self) -> int:
         return len(self.examples)

@@ -125,7 +125,7 @@ def open_questions(
 
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
-    """``--top-k --max-answer-tokens`` of ``spans.answers.Query``; None if not given."""
+    """``--top-k --max-answer-tokens`` of ``qa.answers.Query``; None if not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"maximum spans to return (default: {top_k})")
     longest = "longest answer, in tokens (default: the run's)"
     parser.add_argument("--max-answer-tokens", type=int, metavar="N", help=longest)

@@ -62,7 +62,7 @@ def config_folders(own: str | Path | None = None) -> tuple[Path, ...]:
 
 def use_config_dir(config_dir: str | None, trusted: Sequence[str]) -> str | None:
     """Return the absolute path of the folder; with trusted packages, make them importable from it, in this
-    process and its children (see ``lifeline.start``)."""
+    process and its children (see ``process.start``)."""
     if config_dir is None:
         return None
     folder = str(user_path(config_dir).resolve())

@@ -6,9 +6,9 @@ The steps of a question, in order::
     -> Feature, and the model     assemble
     -> Batch                      batches
     -> logits                     the model
-    -> ranked answers             spans.search, spans.ranking
+    -> ranked answers             qa.search, qa.ranking
     -> Scores                     fit, points, question_rows
-    -> run.json                   training.run, evaluation.runs
+    -> run.json                   training.run, evaluation
 
 Models are in ``models``, losses in ``nn``. A model of the task ``sequence`` scores token sequences, which are
 decoded greedily: ``decode.search`` has no effect.
@@ -109,7 +109,7 @@ def facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> Split
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = None) -> SpanParts:
     """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first.
 
-    A ``Teacher`` must fit the sets, and its layers may initialise the encoder (``spans.teacher.assemble``).
+    A ``Teacher`` must fit the sets, and its layers may initialise the encoder (``qa.teacher.assemble``).
     """
     sets = load_splits(config.data)
     tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teachers)

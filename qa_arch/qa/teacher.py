@@ -229,7 +229,7 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
     """Load the configured teacher on the CPU; None without one.
 
     The random state is unchanged, so that a student starts as it would without a teacher. Raises the errors
-    of ``spans.loading.load``, prefixed with the setting's name.
+    of ``qa.loading.load_predictor``, prefixed with the setting's name.
     """
     sources = config.distillation.teachers
     if not sources:

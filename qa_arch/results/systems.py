@@ -344,7 +344,7 @@ class Questions:
     confidence: Floats
     """Calibrated probability that the answer given is right."""
     word: tuple[str, ...] | None = None
-    """The question word (``types.text.question_word``)."""
+    """The question word (``types.question_word``)."""
     article: Ints | None = None
     """Number of the question's article."""
 

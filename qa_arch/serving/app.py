@@ -1,7 +1,7 @@
 """``create_app(models)``: REST API and web page for ``Reader`` models.
 
 A request passes the check of its Host header, ``guard`` (token, size, time), the schema and limits defined
-here, and ``batching``, which calls the model. Bodies are queries and responses answers (``spans.answers``),
+here, and ``batching``, which calls the model. Bodies are queries and responses answers (``qa.answers``),
 which, with the models here, define the OpenAPI schema; errors have the form
 ``{"error": {"message", "field", "remedy"}}``.
 """
