@@ -55,9 +55,9 @@ class Recipe:
     """Training of models that find no spans, from data to record; see ``training.run.Run``.
 
     Its module defines ``train(run)``, and what other commands need: ``check(config, trusted)`` of model, loss
-    and heuristics; ``fitting(config, trusted)``, what another rank fits; ``load_splits(config)``;
-    ``count_parameters(config, trusted)``; ``load(folder, record, *, device, precision, trusted)``; and for a
-    command of ``cli.recipes`` ``open_set``, ``score_set`` and ``heuristics``.
+    and heuristics; ``assemble(config, trusted)`` of data and model, and ``fitting(config, parts)``, what each
+    rank fits of these; ``count_parameters(config, trusted)``; ``load(folder, record, *, device, precision,
+    trusted)``; and for a command of ``cli.recipes`` ``score``, ``facts_of`` and ``heuristics``.
     """
 
     module: str
@@ -69,7 +69,8 @@ class Recipe:
     """Calibration score that a search maximises."""
     data: str
     """Module with ``require_files(config)``, which raises DataError for the first file that is missing or of
-    another kind, and ``identity(source)``; neither reads the data."""
+    another kind, and ``identity(source)``, neither of which reads the data; ``load_splits(config)``; and for
+    a command of ``cli.recipes`` ``open_set(config, source, name="")``."""
     encoder: bool = False
     """Whether its models have an encoder, which its runs save for others to start from."""
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,10 @@ def _evaluate(args: argparse.Namespace) -> int:
         from qa_arch.results.errors import scores_table
         from qa_arch.results.tables import print_table
 
-        recipe, dev = entry.load(), None
+        recipe, source, dev = entry.load(), import_module(entry.data), None
     if config.data.dev is not None and (not args.data or not config.data.open_dev):
-        dev = recipe.open_set(config, config.data.dev, DEV)
-    questions: Any = recipe.open_set(config, args.data) if args.data else dev
+        dev = source.open_set(config, config.data.dev, DEV)
+    questions: Any = source.open_set(config, args.data) if args.data else dev
     permission = {"final": args.final, "allow_overlap": args.allow_overlap}
     is_dev, overlap = require_permitted(record, config, questions, dev, questions.titles, **permission)
     split = DEV if is_dev else split_name(questions, record)
@@ -79,7 +80,8 @@ def _evaluate(args: argparse.Namespace) -> int:
         accesses.append(dev_access(folder.resolve().name, record.run_hash, questions))
         log.info("%s: one more access to dev", log_dev_access(experiments[0], accesses[0]))
     with watching("predicting", "rows") as watch:
-        facts, points, rows = recipe.score_set(predictor, questions, folder, split, watch)
+        table = predictor.table(questions)
+        points, rows, _ = recipe.score(predictor, questions, table, folder, split, watch)
     references = recipe.heuristics(config, questions, (*TRUSTED, *args.trust)) if config.references else {}
     if overlap:
         points = {name: replace(point, overlap=overlap) for name, point in points.items()}
@@ -91,7 +93,7 @@ def _evaluate(args: argparse.Namespace) -> int:
             current,
             scores={**current.scores, split: points},
             rows={**current.rows, split: hashed},
-            data={**current.data, split: facts},
+            data={**current.data, split: recipe.facts_of(questions, table)},
             references={**current.references, split: references},
             dev_accesses=(*current.dev_accesses, *accesses),
         )

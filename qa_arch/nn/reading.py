@@ -53,6 +53,18 @@ class Collector(Protocol):
     """The outputs so far, as values that processes can exchange; a row that two computed counts once."""
 
 
+class RowCollector:
+    """Collects one value for each row: a padding row repeats that of a row of another process."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[int, Any]] = []
+
+    def result(self) -> list[Any]:
+        """The values of all rows, in order."""
+        by_row = dict(self.parts)
+        return [by_row[row] for row in sorted(by_row)]
+
+
 def read_table(
     model: nn.Module,
     collate: Collate,

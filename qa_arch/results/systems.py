@@ -229,7 +229,8 @@ def require_same_measure(runs: Runs, split: str) -> None:
         seen.setdefault(measure, folder)
     if len(seen) > 1:
         written = "; ".join(
-            f"{folder}: set {of.fingerprint[:8]}, SQuAD {of.protocol}, metric {of.metric_version}"
+            f"{folder}: set {of.fingerprint[:8]}, {'SQuAD ' * is_squad(of.protocol)}{of.protocol},"
+            f" metric {of.metric_version}"
             for of, folder in seen.items()
         )
         raise RunError(
@@ -344,7 +345,7 @@ class Questions:
     confidence: Floats
     """Calibrated probability that the answer given is right."""
     word: tuple[str, ...] | None = None
-    """The question word (``types.text.question_word``)."""
+    """The question word (``types.question_word``)."""
     article: Ints | None = None
     """Number of the question's article."""
 

@@ -141,7 +141,8 @@ def span_fitting(config: Config, parts: task.SpanParts) -> Fitting:
 def fitting_of(config: Config, trusted: Sequence[str]) -> Fitting:
     """What a run of ``config`` fits: every rank of it reads the data and builds the model."""
     if (recipe := recipe_of(config.model)) is not None:
-        return recipe.load().fitting(config, trusted)
+        module = recipe.load()
+        return module.fitting(config, module.assemble(config, trusted))
     return span_fitting(config, assemble(config, trusted))
 
 

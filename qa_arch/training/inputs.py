@@ -6,6 +6,7 @@ A run is identified by the content of its files, not by where they lay.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ SETTINGS = {
 def load_sets(config: Config) -> Mapping[str, Any]:
     """Train, calibration and dev of a run, as configured or held out."""
     recipe = recipe_of(config.model)
-    return load_splits(config.data) if recipe is None else recipe.load().load_splits(config)
+    if recipe is None:
+        return load_splits(config.data)
+    return import_module(recipe.data).load_splits(config)
 
 
 def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:

@@ -47,7 +47,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "lr": {"type": float, "metavar": "X", "help": "learning rate of that training (default: the run's)"},
 }
-"""Command-line options of all methods; ``config.compression_steps`` defines which method accepts which."""
+"""Command-line options of all methods; ``config.schema.Step`` defines which method accepts which."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from qa_arch.config.schema import Config, Data, Source
+from qa_arch.config.schema import Config, Source
 from qa_arch.data import sources
 from qa_arch.data.files import Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
@@ -215,13 +215,19 @@ def identity(source: Source) -> str:
     return open_corpus(source).fingerprint
 
 
-def load_corpora(data: Data) -> dict[str, Corpus]:
+def open_set(config: Config, source: Source, name: str = "") -> Corpus:
+    """Open a corpus to score."""
+    return open_corpus(source)
+
+
+def load_splits(config: Config) -> dict[str, Corpus]:
     """Train, calibration and dev corpora of a run, in this order; splits without data are omitted.
 
     Without a calibration corpus, ``data.hold_out_share`` of the training documents is held out;
     ``data.train_questions`` then truncates train. Raises ConfigError for settings that need questions,
     DataError for a file or data set that is both trained on and scored.
     """
+    data = config.data
     if data.hold_out_articles and data.calibration is None:
         raise ConfigError(
             "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a fraction of"

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config, Source, validate
+from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
-from qa_arch.extras.pretraining.corpus import Corpus, load_corpora, open_corpus
+from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.manifest import Pretraining
 from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
 from qa_arch.features.batches import EpochBatchSampler
@@ -38,7 +38,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.nn.reading import Batches, Watch, device_of, read_table
+from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, read_table
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, Parameters, Point, Points, RunRecord, SplitFacts
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import Run
@@ -60,12 +60,12 @@ def train(run: Run) -> None:
     run.describe(parts.sets, facts, parts.model, encoder=parts.model.encoder)
     store.save_encoder(run.model_folder, parts.model.encoder)
     store.save_tokenizer(run.model_folder, parts.tokenizer)
-    run.fit(_fitting(run.config, parts))
+    run.fit(fitting(run.config, parts))
     store.save_pretrained(run.model_folder, parts.model.encoder, parts.tokenizer)
     predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            run.score(split, *score(predictor, parts.tables[split]))
+            run.score(split, *score(predictor, parts.sets[split], parts.tables[split], run.folder, split))
     run.finish()
 
 
@@ -116,16 +116,6 @@ def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parame
     with torch.device("meta"):
         encoder = _encoder(config, tokenizer)
         return parameter_blocks(build_model(config.model, encoder, trusted=trusted, inputs=INPUTS))
-
-
-def load_splits(config: Config) -> dict[str, Corpus]:
-    """Train, calibration and dev, as configured or held out."""
-    return load_corpora(config.data)
-
-
-def open_set(config: Config, source: Source, name: str = "") -> Corpus:
-    """Open a corpus to score."""
-    return open_corpus(source)
 
 
 def facts_of(corpus: Corpus, table: LanguageTable) -> SplitFacts:
@@ -212,12 +202,7 @@ def is_causal(model: CausalLM) -> bool:
 # Fit ------------------------------------------------------------------------------------------------
 
 
-def fitting(config: Config, trusted: Sequence[str]) -> Fitting:
-    """What a rank of a run fits."""
-    return _fitting(config, assemble(config, trusted))
-
-
-def _fitting(config: Config, parts: Parts) -> Fitting:
+def fitting(config: Config, parts: Parts) -> Fitting:
     """Training blocks with new noise every epoch; validation blocks, whose loss selects the epoch, with fixed
     noise."""
     held = parts.tables.get(CALIBRATION)
@@ -263,11 +248,8 @@ class BlockScores(NamedTuple):
     """True if it does."""
 
 
-class OutputCollector:
-    """Collects loss and hits by row, since a padding row repeats a block of another process."""
-
-    def __init__(self) -> None:
-        self.parts: list[tuple[int, BlockScores]] = []
+class OutputCollector(RowCollector):
+    """Collects the scores of each block."""
 
     def add(self, batch: LanguageBatch, logits: LanguageLogits) -> None:
         """A target counts as right if its score is strictly the highest of the vocabulary."""
@@ -280,11 +262,6 @@ class OutputCollector:
             columns += [logits.follows.float().tolist(), batch.follows.tolist()]
         blocks = (BlockScores(*row) for row in zip(*columns, strict=True))
         self.parts += zip(batch.index.tolist(), blocks, strict=True)
-
-    def result(self) -> list[BlockScores]:
-        """Scores of every block of the table, in order."""
-        by_row = dict(self.parts)
-        return [by_row[row] for row in sorted(by_row)]
 
 
 def language_scores(
@@ -337,7 +314,12 @@ def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores
 
 
 def score(
-    predictor: LanguagePredictor, table: LanguageTable, watch: Watch | None = None
+    predictor: LanguagePredictor,
+    corpus: Corpus,
+    table: LanguageTable,
+    folder: Path,
+    split: str,
+    watch: Watch | None = None,
 ) -> tuple[Points, dict[str, list[Any]], float]:
     """Scores of a corpus, its rows (a block each: the fields of ``BlockScores``), and seconds of reading."""
     begun = time.perf_counter()
@@ -351,15 +333,6 @@ def score(
     )
     columns = zip(BlockScores._fields, map(list, zip(*blocks, strict=True)), strict=True)
     return {POINT: point}, {"id": [str(n) for n in range(len(blocks))], **dict(columns)}, seconds
-
-
-def score_set(
-    predictor: LanguagePredictor, corpus: Corpus, folder: Path, split: str, watch: Watch
-) -> tuple[SplitFacts, Points, dict[str, list[Any]]]:
-    """Facts, scores and rows of another corpus."""
-    table = predictor.table(corpus)
-    points, rows, _ = score(predictor, table, watch)
-    return facts_of(corpus, table), points, rows
 
 
 # The trained model ----------------------------------------------------------------------------------

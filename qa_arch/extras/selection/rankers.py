@@ -97,7 +97,7 @@ def asking_word(words: Sequence[str]) -> str:
     """Question word, ``yes/no`` if the question begins with a verb, else ``other``.
 
     The first word decides, or the word after a preposition; otherwise the first question word anywhere. "Was
-    it where they met?" is thus a yes/no question, which ``types.text.question_word`` counts as where.
+    it where they met?" is thus a yes/no question, which ``types.question_word`` counts as where.
     """
     lower = [word.lower() for word in words]
     for word in lower[:1] + (lower[1:2] if lower[:1] and lower[0] in _PREPOSITIONS else []):

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from qa_arch.config.schema import Config, Source, require_vectors, validate
+from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.evaluation import load_references, reference_scores
@@ -38,12 +38,10 @@ from qa_arch.extras.selection.features import (
 from qa_arch.extras.selection.rankers import question_type
 from qa_arch.extras.selection.sets import (
     CLASSES,
-    HOLDS,
     SelectionQuestion,
     SelectionSet,
     class_set,
-    load_sets,
-    open_for,
+    load_splits,
     selection_set,
     words,
 )
@@ -56,7 +54,7 @@ from qa_arch.models.store import build_model, check_model
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.reading import Batches, Watch, read_table
+from qa_arch.nn.reading import Batches, RowCollector, Watch, read_table
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -76,7 +74,7 @@ INPUTS = ("vectors",)
 METRIC_VERSION = "selection-1"
 POINT = "ranked"
 """The operating point of the scores: candidates are ranked, there is no threshold."""
-Scored = Mapping[int, Sequence[float]]
+Scored = Mapping[int, Sequence[float]] | Sequence[Sequence[float]]
 """Row of the question -> scores of its candidates, in order."""
 
 log = logging.getLogger(__name__)
@@ -86,14 +84,17 @@ def train(run: Run) -> None:
     """Learn to rank: read the sets, build tables and model, fit it, score it and the heuristics."""
     config = run.config
     parts = assemble(config, run.trusted)
-    facts = {split: facts_of(questions, titles=split != DEV) for split, questions in parts.sets.items()}
+    facts = {
+        split: facts_of(questions, parts.tables[split], titles=split != DEV)
+        for split, questions in parts.sets.items()
+    }
     run.describe(parts.sets, facts, parts.model, vectors=parts.vectors)
     store.save_vectors(run.model_folder, parts.vectors)
-    run.fit(_fitting(config, parts))
+    run.fit(fitting(config, parts))
     predictor = SelectionPredictor(parts.model, parts.vectors, config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            scored = score(predictor, parts.sets[split], run.folder, split, table=parts.tables[split])
+            scored = score(predictor, parts.sets[split], parts.tables[split], run.folder, split)
             references = heuristics(config, parts.sets[split], run.trusted)
             run.score(split, *scored, references=references)
     run.finish()
@@ -153,22 +154,12 @@ def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parame
         return parameter_blocks(build_model(config.model, None, torch.empty(shape), trusted, inputs=INPUTS))
 
 
-def load_splits(config: Config) -> dict[str, SelectionSet]:
-    """Train, calibration and dev, as configured or held out."""
-    return load_sets(config.data, HOLDS[config.model["task"]])
-
-
-def open_set(config: Config, source: Source, name: str = "") -> SelectionSet:
-    """Open a set to score. Raises DataError for data of another kind of question."""
-    return open_for(source, want=HOLDS[config.model["task"]], name=name, on_error=config.data.on_error)
-
-
 def _classifies(config: Config) -> bool:
     """Whether every class is a candidate of every question (Di Gennaro et al. 2020)."""
     return config.model["task"] == "classification"
 
 
-def facts_of(questions: SelectionSet, *, titles: bool = False) -> SplitFacts:
+def facts_of(questions: SelectionSet, table: SelectionTable, *, titles: bool = False) -> SplitFacts:
     candidates = sum(len(question.candidates) for question in questions.questions)
     return SplitFacts(
         name=questions.name,
@@ -185,12 +176,7 @@ def facts_of(questions: SelectionSet, *, titles: bool = False) -> SplitFacts:
 # Fit ------------------------------------------------------------------------------------------------
 
 
-def fitting(config: Config, trusted: Sequence[str]) -> Fitting:
-    """What a rank of a run fits."""
-    return _fitting(config, assemble(config, trusted))
-
-
-def _fitting(config: Config, parts: Parts) -> Fitting:
+def fitting(config: Config, parts: Parts) -> Fitting:
     """Training pairs with negatives sampled anew every epoch; all candidates for validation.
 
     A classifier trains with all wrong classes as negatives, so its loss is a softmax over the classes.
@@ -218,19 +204,13 @@ def _fitting(config: Config, parts: Parts) -> Fitting:
 # Score ----------------------------------------------------------------------------------------------
 
 
-class ScoreCollector:
-    """Collects candidate scores by question row, since a padding row repeats a question."""
-
-    def __init__(self) -> None:
-        self.parts: list[dict[int, list[float]]] = []
+class ScoreCollector(RowCollector):
+    """Collects the scores of the candidates of each question."""
 
     def add(self, batch: SelectionBatch, scores: Tensor) -> None:
         counts = batch.offered.sum(1).tolist()
         rows = zip(batch.index.tolist(), counts, scores.float().tolist(), strict=True)
-        self.parts.append({row: values[:count] for row, count, values in rows})
-
-    def result(self) -> dict[int, list[float]]:
-        return {row: values for part in self.parts for row, values in part.items()}
+        self.parts += ((row, values[:count]) for row, count, values in rows)
 
 
 def rank_of_right(scores: Sequence[float], right: Collection[int]) -> int | None:
@@ -319,10 +299,9 @@ def validation_scores(questions: Any, outputs: Scored) -> dict[str, float]:
 def score(
     predictor: SelectionPredictor,
     questions: SelectionSet,
+    table: SelectionTable,
     folder: Path,
     split: str,
-    *,
-    table: SelectionTable | None = None,
     watch: Watch | None = None,
 ) -> tuple[Points, dict[str, list[Any]], float]:
     """Scores of a set, its rows, and seconds of inference; writes ``selections.json`` below the run folder,
@@ -331,7 +310,7 @@ def score(
     The kind of a question is its class if the candidates are classes, else by the rules.
     """
     begun = time.perf_counter()
-    outputs = predictor.read(questions, table=table, watch=watch)
+    outputs = predictor.read(table, watch=watch)
     seconds = time.perf_counter() - begun
     points = points_of(questions, outputs, f"torch {predictor.precision}")
     if split != CALIBRATION:
@@ -347,14 +326,6 @@ def score(
         "candidates": [len(question.candidates) for question in questions.questions],
     }
     return points, rows, seconds
-
-
-def score_set(
-    predictor: SelectionPredictor, questions: SelectionSet, folder: Path, split: str, watch: Watch
-) -> tuple[SplitFacts, Points, dict[str, list[Any]]]:
-    """Facts, scores and rows of another set; see ``score``."""
-    points, rows, _ = score(predictor, questions, folder, split, watch=watch)
-    return facts_of(questions), points, rows
 
 
 def heuristics(config: Config, questions: SelectionSet, trusted: Sequence[str] = TRUSTED) -> Points:
@@ -409,11 +380,15 @@ class SelectionPredictor:
         self.vectors, self.config, self.record = vectors, config, record
         self._row = word_rows(vectors, settings_of(config).unknown_buckets)
 
+    def table(self, questions: SelectionSet) -> SelectionTable:
+        """The features of a set, with the settings that the model was trained with."""
+        return selection_table(questions, self._row, settings_of(self.config))
+
     def try_out(self) -> None:
         """Read something short, so that files that do not fit together fail when they are loaded."""
         count = len(CLASSES) if self.config.model["task"] == "classification" else 1
         question = SelectionQuestion("0", ("who",), range(count), ())
-        self.read(selection_set("question", [("ada",)] * count, [question]))
+        self.read(self.table(selection_set("question", [("ada",)] * count, [question])))
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """Candidates sorted by score, ties in input order; empty for a blank question."""
@@ -422,7 +397,7 @@ class SelectionPredictor:
         if not question_words or not candidates:
             return []
         single = SelectionQuestion("0", question_words, range(len(candidates)), ())
-        scores = self.read(selection_set("question", map(words, candidates), [single]))[0]
+        scores = self.read(self.table(selection_set("question", map(words, candidates), [single])))[0]
         ranked = [Selected(*row) for row in zip(candidates, range(len(scores)), scores, strict=True)]
         return sorted(ranked, key=lambda selected: -selected.score)
 
@@ -442,7 +417,7 @@ class SelectionPredictor:
         means = [0.0] * len(pairs)
         if paired:
             questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
-            scores = self.read(selection_set("pairs", texts, questions), watch=watch)
+            scores = self.read(self.table(selection_set("pairs", texts, questions)), watch=watch)
             for number, row in enumerate(paired):
                 means[row // 2] += scores[number][0] / 2
         return means
@@ -450,8 +425,8 @@ class SelectionPredictor:
     def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
         """Most probable class (``MAIN:sub``) of each question, in order."""
         self._require("classification")
-        scored = self.read(class_set("questions", [(None, text) for text in questions]), watch=watch)
-        return [CLASSES[int(np.argmax(scored[row]))] for row in range(len(questions))]
+        table = self.table(class_set("questions", [(None, text) for text in questions]))
+        return [CLASSES[int(np.argmax(scores))] for scores in self.read(table, watch=watch)]
 
     def _require(self, task: str) -> None:
         """Raise RunError if the run was trained for another task."""
@@ -459,12 +434,8 @@ class SelectionPredictor:
         if trained != task:
             raise RunError(f"the run was trained for task {trained}, not {task}; name another run")
 
-    def read(
-        self, questions: SelectionSet, *, table: SelectionTable | None = None, watch: Watch | None = None
-    ) -> dict[int, list[float]]:
-        """The scores of all candidates, by row of the question; ``table`` may hold the set's features."""
-        if table is None:
-            table = selection_table(questions, self._row, settings_of(self.config))
+    def read(self, table: SelectionTable, *, watch: Watch | None = None) -> list[list[float]]:
+        """The scores of the candidates of each question."""
         return read_table(
             self.model,
             CandidateCollator(table),

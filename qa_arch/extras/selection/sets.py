@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
-from qa_arch.config.schema import Config, Data, Source
+from qa_arch.config.schema import Config, Source
 from qa_arch.data import sources, splits
 from qa_arch.data.files import PASSAGES, Format, OnError, Use
 from qa_arch.data.question_sets import clip
@@ -101,21 +101,22 @@ def _require(source: Source, want: str, setting: str = "") -> None:
         sources.require(source, want, EXAMPLES[want], setting)
 
 
-def open_for(source: Source, *, want: str, name: str = "", on_error: OnError = "raise") -> SelectionSet:
-    """Open a set for a task; DataError, before reading, if the source does not suit the task."""
-    _require(source, want)
-    questions = sources.open_source(source, name=name, on_error=on_error)
+def open_set(config: Config, source: Source, name: str = "") -> SelectionSet:
+    """Open a set for a run; DataError, before reading, if the source does not suit its task."""
+    _require(source, HOLDS[config.model["task"]])
+    questions = sources.open_source(source, name=name, on_error=config.data.on_error)
     return sentence_selection(questions) if isinstance(questions, QuestionSet) else questions
 
 
-def load_sets(data: Data, want: str) -> dict[str, SelectionSet]:
+def load_splits(config: Config) -> dict[str, SelectionSet]:
     """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
     Passages are split by article, then converted to candidate sentences. Without a calibration set, questions
     with classes are held out of train. Raises DataError if a source does not suit the task, ConfigError if
     nothing can be held out.
     """
-    _require(data.train, want, "data.train")
+    data = config.data
+    _require(data.train, HOLDS[config.model["task"]], "data.train")
     held = sources.holds(data.train)
     dev = data.dev if data.open_dev else None
     named = {"train": data.train, "calibration": data.calibration, "dev": dev}
@@ -130,11 +131,7 @@ def load_sets(data: Data, want: str) -> dict[str, SelectionSet]:
             "data.hold_out_articles: these questions have no articles to hold out; name a calibration set"
             " (insuranceqa:FOLDER:dev), or for questions with classes set data.hold_out_share"
         )
-    sets = {
-        split: open_for(source, want=want, name=split, on_error=data.on_error)
-        for split, source in named.items()
-        if source is not None
-    }
+    sets = {split: open_set(config, source, split) for split, source in named.items() if source is not None}
     if data.calibration is None and share:
         train = sets.pop("train")
         sets = {**hold_out_questions(train, share, data.split_seed), **sets}

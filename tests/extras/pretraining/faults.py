@@ -24,7 +24,7 @@ FAULTS = (
     Fault(name="the same mask in every epoch", at="LanguageCollator._entropy",
           test="test_masks_depend_on_epoch_seed_and_row_only",
           old="(self.seed, epoch, row)", new="(self.seed, 0, row)"),
-    Fault(name="validation masks depend on the seed of the run", at="pretraining.recipe:_fitting",
+    Fault(name="validation masks depend on the seed of the run", at="pretraining.recipe:fitting",
           test="test_validation_masks_do_not_depend_on_the_seed",
           old="else collator(config, held)", new="else collator(config, held, config.seed)"),
     Fault(name="a false next sentence from the same document", at="LanguageCollator._from_other_document",

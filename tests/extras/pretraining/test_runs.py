@@ -14,10 +14,9 @@ from stops import results_of, stopped_after
 from transformers import AutoModel, AutoTokenizer
 
 import qa_arch
-from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import recipe
-from qa_arch.extras.pretraining.corpus import Corpus, load_corpora, open_corpus
+from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_corpus
 from qa_arch.extras.pretraining.recipe import BlockScores, language_scores
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
@@ -156,13 +155,15 @@ def test_epoch_of_lowest_loss_is_selected(run, monkeypatch):
 
 
 def test_documents_are_held_out_and_train_is_truncated(configure):
-    config = configure("data.calibration=null", "data.hold_out_share=0.4").data
-    splits = {name: list(split.documents()) for name, split in load_corpora(config).items()}
-    assert sorted(splits["train"] + splits["calibration"]) == sorted(open_corpus(config.train).documents())
-    truncated = load_corpora(replace(config, train_questions=2))
+    config = configure("data.calibration=null", "data.hold_out_share=0.4")
+    splits = {name: list(split.documents()) for name, split in load_splits(config).items()}
+    assert sorted(splits["train"] + splits["calibration"]) == sorted(
+        open_corpus(config.data.train).documents()
+    )
+    truncated = load_splits(replace(config, data=replace(config.data, train_questions=2)))
     assert list(truncated["train"].documents()) == splits["train"][:2]
     assert list(truncated["calibration"].documents()) == splits["calibration"]
-    all_splits = (*truncated.values(), *load_corpora(config).values())
+    all_splits = (*truncated.values(), *load_splits(config).values())
     assert len({split.fingerprint for split in all_splits}) == 3
 
 
@@ -213,7 +214,7 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
     batches = []
     for seed in (1, 2):
         config = configure(f"seed={seed}")
-        made = recipe.fitting(config, TRUSTED).batches
+        made = recipe.fitting(config, recipe.assemble(config)).batches
         batches.append((made.calibration([0, 1]).ids, made.train((0, [0, 1])).ids))
     (first, train_ids), (second, other_train_ids) = batches
     assert torch.equal(first, second)

@@ -41,7 +41,7 @@ FAULTS = (
           test="test_contract_selection::test_model_meets_the_contract",
           old="torch.gather(logits, 1, batch.candidate)",
           new="torch.nn.functional.pad(logits, (0, batch.candidate.shape[1] - logits.shape[1]))"),
-    Fault(name="the epoch chosen by another score", at="selection.recipe:_fitting",
+    Fault(name="the epoch chosen by another score", at="selection.recipe:fitting",
           test="test_epoch_with_the_highest_mrr_is_kept",
           old='"calibration_mrr"', new='"calibration_accuracy"'),
     Fault(name="the easiest wrong answer counts", at="HingeLoss.__call__", test="test_selection_models",

@@ -117,7 +117,7 @@ class RankingSubject(Subject):
 
     def outputs(self, split: str) -> Any:
         predictor = SelectionPredictor(self.model, self.parts.vectors, self.config)
-        return predictor.read(self.parts.sets[split], table=self.parts.tables[split])
+        return predictor.read(self.parts.tables[split])
 
     def save(self, folder: Path) -> None:
         store.save_vectors(folder, self.parts.vectors)
@@ -245,7 +245,7 @@ def test_loaded_run_reproduces_its_scores(name, settings, tmp_path):
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
     questions = recipe.load_splits(predictor.config)["dev"]
     output = json.loads((tmp_path / "selections.json").read_text())
-    scored = predictor.read(questions)
+    scored = predictor.read(predictor.table(questions))
     assert {question.id: scored[row] for row, question in enumerate(questions.questions)} == output
 
 
@@ -264,7 +264,7 @@ def test_trained_run_classifies_its_training_questions(settings, tmp_path):
 def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
     def pairs(subject: Subject, rank: int):
         """Pairs as sampled in the first epoch of training."""
-        return recipe._fitting(subject.config, subject.parts).batches.train((0, [rank, rank + 2]))
+        return recipe.fitting(subject.config, subject.parts).batches.train((0, [rank, rank + 2]))
 
     require_same_step(subjects, CASES, step_on_two_ranks, pairs)
 

@@ -70,9 +70,9 @@ class Errors:
 
 
 def train(run: Run) -> None:
-    sets = load_splits(run.config)
+    sets = assemble(run.config, run.trusted)
     facts = {split: replace(SplitFacts.of(questions), protocol="length") for split, questions in sets.items()}
-    made = fitting(run.config, run.trusted)
+    made = fitting(run.config, sets)
     run.describe(sets, facts, made.model)
     run.model_folder.mkdir(parents=True, exist_ok=True)
     run.fit(made)
@@ -84,8 +84,11 @@ def train(run: Run) -> None:
     run.finish()
 
 
-def fitting(config: Config, trusted: Sequence[str]) -> Fitting:
-    sets = load_splits(config)
+def assemble(config: Config, trusted: Sequence[str]) -> dict[str, Any]:
+    return load_splits(config)
+
+
+def fitting(config: Config, sets: dict[str, Any]) -> Fitting:
     batches = Batches(Collate(sets[TRAIN]), Collate(sets[CALIBRATION]))
     return Fitting(
         Mean(),
