@@ -9,17 +9,18 @@ import argparse
 import json
 import sys
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 
 from qa_arch.cli.runs import (
     DEVICE,
+    PERMISSION,
     add_options,
     checkpoint_folder,
     null_threshold,
     open_predictor,
+    print_scores,
     refuse_options,
     require_runs,
 )
@@ -84,13 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--run", dest="run_folder", nargs="+", metavar="RUN", help=source)
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
     add("--train", action="store_true", help="score the questions that the run was trained on")
-    final = "score a held-out dev set (data.open_dev: false), and log the access"
-    add("--final", action="store_true", help=final)
-    experiments = "folder of experiments, with registrations and logs for --final (default: the checkout's)"
-    add("--experiments", metavar="DIR", help=experiments)
-    overlap = "score a set that shares articles with the run's training data, and mark the scores"
-    add("--allow-overlap", action="store_true", help=overlap)
-    add_options(group, *DEVICE)
+    add_options(group, *PERMISSION, *DEVICE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -200,21 +195,11 @@ def _score_run(args: argparse.Namespace) -> int:
         from qa_arch.adopt import adopt_model
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation import evaluate_run
-        from qa_arch.results.errors import scores_table
-        from qa_arch.results.tables import print_table
 
     load, loaded = partial(open_predictor, [source], args), None
     if checkpoint:
         _, loaded = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))
-    options = (
-        "data",
-        "language",
-        "train",
-        "final",
-        "experiments",
-        "allow_overlap",
-        "null_threshold",
-    )
+    options = ("data", "language", "train", "final", "experiments", "allow_overlap", "null_threshold")
     scored, split = evaluate_run(
         folder,
         lambda: loaded or load(),
@@ -222,12 +207,5 @@ def _score_run(args: argparse.Namespace) -> int:
         trust=args.trust,
         **{name: getattr(args, name) for name in options},
     )
-    points = scored.scores[split]
-    flat = {name: point.flat() for name, point in points.items()}
-    if args.out:
-        write_json(args.out, flat)
-    if args.json:
-        print(json.dumps(flat, indent=2, ensure_ascii=False))
-    else:
-        print_table(scores_table(replace(scored, scores={split: points})))
+    print_scores(scored, split, args)
     return 0

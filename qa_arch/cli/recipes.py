@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import DEVICE, add_options, open_predictor, refuse_options
+from qa_arch.cli.runs import DEVICE, PERMISSION, add_options, open_predictor, print_scores, refuse_options
 from qa_arch.config.schema import recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.files import write_json
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.process import gc_disabled
 from qa_arch.records import (
@@ -39,13 +37,7 @@ def add_evaluate(commands: Any, run_help: str, data_help: str) -> None:
     add("--data", nargs="+", metavar="SOURCE", help=f"{data_help} (default: the run's dev set)")
     add("--json", action="store_true", help="print the scores as JSON, not as a table")
     add("--out", metavar="F", help="also write the scores to this file, as JSON")
-    final = "score a held-out dev set (data.open_dev: false), and log the access"
-    add("--final", action="store_true", help=final)
-    experiments = "folder of experiments, with registrations and logs for --final (default: the checkout's)"
-    add("--experiments", metavar="DIR", help=experiments)
-    overlap = "score a set that shares articles with the run's training data, and mark the scores"
-    add("--allow-overlap", action="store_true", help=overlap)
-    add_options(parser, *DEVICE)
+    add_options(parser, *PERMISSION, *DEVICE)
 
 
 def _evaluate(args: argparse.Namespace) -> int:
@@ -62,8 +54,6 @@ def _evaluate(args: argparse.Namespace) -> int:
         from qa_arch.cli.watch import watching
         from qa_arch.evaluation import require_permitted, split_name
         from qa_arch.provenance import dev_access, experiment_folders, log_dev_access, require_registered
-        from qa_arch.results.errors import scores_table
-        from qa_arch.results.tables import print_table
 
         recipe, source, dev = entry.load(), import_module(entry.data), None
     if config.data.dev is not None and (not args.data or not config.data.open_dev):
@@ -98,11 +88,5 @@ def _evaluate(args: argparse.Namespace) -> int:
             dev_accesses=(*current.dev_accesses, *accesses),
         )
         write_record(folder, scored)
-    flat = {name: point.flat() for name, point in points.items()}
-    if args.out:
-        write_json(args.out, flat)
-    if args.json:
-        print(json.dumps(flat, indent=2, ensure_ascii=False))
-    else:
-        print_table(scores_table(replace(scored, scores={split: points})))
+    print_scores(scored, split, args)
     return 0

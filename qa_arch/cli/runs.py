@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import math
 import re
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +18,12 @@ from qa_arch.config.find import use_config_dir
 from qa_arch.data.files import OnError, Use
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.files import write_json
 from qa_arch.metrics.squad import ENGLISH, LANGUAGES
 from qa_arch.models.checkpoint_files import names_checkpoint, record_folder
 from qa_arch.process import gc_disabled
-from qa_arch.records import CALIBRATION, CHECKPOINTS, DEV, Runs, read_trained, require_folder
-from qa_arch.results.tables import FORMATS
+from qa_arch.records import CALIBRATION, CHECKPOINTS, DEV, RunRecord, Runs, read_trained, require_folder
+from qa_arch.results.tables import FORMATS, print_table
 from qa_arch.types import QuestionSet
 
 if TYPE_CHECKING:
@@ -79,6 +82,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "choices": LANGUAGES,
         "help": "language of the answers, whose rules normalise them (default: en, or that of the run)",
     },
+    "--final": {
+        "action": "store_true",
+        "help": "score a held-out dev set (data.open_dev: false), and log the access",
+    },
+    "--experiments": {
+        "metavar": "DIR",
+        "help": "folder of experiments, with registrations and logs for --final (default: the checkout's)",
+    },
+    "--allow-overlap": {
+        "action": "store_true",
+        "help": "score a set that shares articles with the run's training data, and mark the scores",
+    },
     "--unit": {
         "choices": ("question", "article"),
         "help": "unit of intervals and tests, besides seeds (default: article, if the set has several)",
@@ -94,6 +109,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options of several commands, as arguments of ``add_argument``."""
 DEVICE = ("--device", "--precision", "--trust", "--config-dir")
 """Options of ``open_predictor``."""
+PERMISSION = ("--final", "--experiments", "--allow-overlap")
+"""Options of a command that scores a run, on which it depends whether a set may be scored."""
 
 
 def add_options(parser: argparse._ActionsContainer, *names: str) -> None:
@@ -220,6 +237,20 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
             baseline = "bert" if "bert" in labels else labels[0]
             commands.append(["compare", str(best.parent), "--baseline", baseline, *split_option])
     return [shlex.join(["qa-arch", *words]) for words in commands]
+
+
+def print_scores(record: RunRecord, split: str, args: argparse.Namespace) -> None:
+    """Print the scores of ``split``, as JSON with ``--json``, and write them to the file of ``--out``."""
+    from qa_arch.results.errors import scores_table
+
+    points = record.scores[split]
+    flat = {name: point.flat() for name, point in points.items()}
+    if args.out:
+        write_json(args.out, flat)
+    if args.json:
+        print(json.dumps(flat, indent=2, ensure_ascii=False))
+    else:
+        print_table(scores_table(replace(record, scores={split: points})))
 
 
 def report_missing(missing: Sequence[QaArchError]) -> int:
