@@ -1,16 +1,15 @@
-"""Answer normalisation for languages other than English, as in the official MLQA evaluation.
-
-Lower-case, then strip punctuation (Unicode category P and ASCII symbols), then articles; in Chinese every Han
-character is its own token (Lewis et al. 2020, section 4). English follows SQuAD's rules (``metrics.squad``),
-which keep non-ASCII punctuation. Not in MLQA: Japanese, Korean and Thai, where every character is a token, as
-in the official evaluation of KorQuAD 1.0 (Lim et al. 2019), whose rules Korean follows exactly.
-
-SQuAD 1.1 and 2.0 evaluation, bit-for-bit equal to the official scripts.
+"""SQuAD 1.1 and 2.0 evaluation, bit-for-bit equal to the official scripts; rules for other languages.
 
 Floats are equal because sums run in file order over the same expressions. Every question is normalised and
 scored once; all other figures derive from its score. Both versions normalise alike: lower case, no
 punctuation, no articles (Rajpurkar et al. 2016, section 6.1; Rajpurkar et al. 2018, section 5.1). They differ
 if the normalised text is empty: two empty answers match in 2.0 and have F1 0 in 1.1.
+
+Other languages follow the official MLQA evaluation (Lewis et al. 2020, section 4): lower-case, then strip
+punctuation (Unicode category P and ASCII symbols), then articles; in Chinese every Han character is its own
+token. English keeps non-ASCII punctuation, as SQuAD's rules do. Not in MLQA: Japanese, Korean and Thai, where
+every character is a token, as in the official evaluation of KorQuAD 1.0 (Lim et al. 2019), whose rules Korean
+follows exactly.
 """
 
 from __future__ import annotations
@@ -31,67 +30,8 @@ from qa_arch.errors import DataError
 from qa_arch.process import gc_disabled
 from qa_arch.types import Language, Protocol, QuestionSet
 
-ENGLISH = "en"
-_ARTICLES: Mapping[str, str] = {
-    "ar": "ال",  # anywhere, even inside words, as in the official script
-    "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
-    "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
-    "hi": "",
-    "vi": r"\b(?:của|là|cái|chiếc|những)\b",
-    "zh": "",
-    # Not in MLQA: languages without articles, treated like Hindi.
-    "ru": "",
-    "tr": "",
-    **dict.fromkeys(("ja", "ko", "th"), ""),
-}
-"""Article pattern of each language; empty if it has none."""
-LANGUAGES: tuple[Language, ...] = get_args(Language)
-_HAN = re.compile("([\u4e00-\u9fa5])")
-BY_CHARACTER = ("ja", "ko", "th")
-_KORQUAD = str.maketrans(dict.fromkeys(string.punctuation) | dict.fromkeys("'\"《》<>〈〉()‘’", " "))
-_SCRIPTS = {
-    "ja": re.compile("[\u3040-\u30ff]"),  # kana; in Japanese text Han characters are never alone
-    "ko": re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]"),
-    "th": re.compile("[\u0e00-\u0e7f]"),
-    "zh": _HAN,
-}
-"""Language -> its script. White space does not separate its words, or words are not what is compared."""
-
-
-class _Punctuation(dict[int, int | None]):
-    """``str.translate`` table that drops punctuation, filled lazily."""
-
-    def __missing__(self, code: int) -> int | None:
-        character = chr(code)
-        drops = character in string.punctuation or unicodedata.category(character).startswith("P")
-        self[code] = None if drops else code
-        return self[code]
-
-
-def normaliser(language: str) -> Callable[[str], str]:
-    """Return the function that normalises an answer to space-separated tokens; any language but English."""
-    articles = re.compile(_ARTICLES[language] or r"(?!)")
-    table = _KORQUAD if language == "ko" else _Punctuation()
-
-    def normalise(text: str) -> str:
-        plain = articles.sub(" ", text.lower().translate(table))
-        if language in BY_CHARACTER:  # two spaces where words end, which matter to exact match only
-            return "  ".join(map(" ".join, plain.split()))
-        if language == "zh":
-            plain = _HAN.sub(r" \1 ", plain)
-        return " ".join(plain.split())
-
-    return normalise
-
-
-def by_characters(texts: Iterable[str]) -> str | None:
-    """Language compared by characters whose script occurs in more than half of ``texts``; None for others."""
-    texts = list(texts)
-    counts = {code: sum(map(bool, map(script.search, texts))) for code, script in _SCRIPTS.items()}
-    return next((code for code, count in counts.items() if 2 * count > len(texts)), None)
-
-
 log = logging.getLogger(__name__)
+ENGLISH = "en"
 _warned: set[str] = set()
 """Fingerprints of sets that were reported."""
 METRIC_VERSION = "1.0"
@@ -487,3 +427,64 @@ def average_precision(
             area += true_positive / (i + 1) * (recall - recall_before)
             recall_before = recall
     return 100.0 * area
+
+
+# Languages other than English ----------------------------------------------------------------------
+
+_ARTICLES: Mapping[str, str] = {
+    "ar": "ال",  # anywhere, even inside words, as in the official script
+    "de": r"\b(?:ein|eine|einen|einem|eines|einer|der|die|das|den|dem|des)\b",
+    "es": r"\b(?:un|una|unos|unas|el|la|los|las)\b",
+    "hi": "",
+    "vi": r"\b(?:của|là|cái|chiếc|những)\b",
+    "zh": "",
+    # Not in MLQA: languages without articles, treated like Hindi.
+    "ru": "",
+    "tr": "",
+    **dict.fromkeys(("ja", "ko", "th"), ""),
+}
+"""Article pattern of each language; empty if it has none."""
+LANGUAGES: tuple[Language, ...] = get_args(Language)
+_HAN = re.compile("([\u4e00-\u9fa5])")
+BY_CHARACTER = ("ja", "ko", "th")
+_KORQUAD = str.maketrans(dict.fromkeys(string.punctuation) | dict.fromkeys("'\"《》<>〈〉()‘’", " "))
+_SCRIPTS = {
+    "ja": re.compile("[\u3040-\u30ff]"),  # kana; in Japanese text Han characters are never alone
+    "ko": re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]"),
+    "th": re.compile("[\u0e00-\u0e7f]"),
+    "zh": _HAN,
+}
+"""Language -> its script. White space does not separate its words, or words are not what is compared."""
+
+
+class _Punctuation(dict[int, int | None]):
+    """``str.translate`` table that drops punctuation, filled lazily."""
+
+    def __missing__(self, code: int) -> int | None:
+        character = chr(code)
+        drops = character in string.punctuation or unicodedata.category(character).startswith("P")
+        self[code] = None if drops else code
+        return self[code]
+
+
+def normaliser(language: str) -> Callable[[str], str]:
+    """Return the function that normalises an answer to space-separated tokens; any language but English."""
+    articles = re.compile(_ARTICLES[language] or r"(?!)")
+    table = _KORQUAD if language == "ko" else _Punctuation()
+
+    def normalise(text: str) -> str:
+        plain = articles.sub(" ", text.lower().translate(table))
+        if language in BY_CHARACTER:  # two spaces where words end, which matter to exact match only
+            return "  ".join(map(" ".join, plain.split()))
+        if language == "zh":
+            plain = _HAN.sub(r" \1 ", plain)
+        return " ".join(plain.split())
+
+    return normalise
+
+
+def by_characters(texts: Iterable[str]) -> str | None:
+    """Language compared by characters whose script occurs in more than half of ``texts``; None for others."""
+    texts = list(texts)
+    counts = {code: sum(map(bool, map(script.search, texts))) for code, script in _SCRIPTS.items()}
+    return next((code for code, count in counts.items() if 2 * count > len(texts)), None)

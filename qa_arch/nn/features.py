@@ -1,7 +1,4 @@
-"""Features appended to the encoder's output: word vectors and the overlap flag.
-
-Parameter counts by block.
-"""
+"""Features appended to the encoder's output, word vectors and the overlap flag; and counts of parameters."""
 
 from __future__ import annotations
 
