@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from qa_arch.config.check import FolderName, read, suggest
+from qa_arch.config.schema import objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.files import (
     LOCK,
@@ -198,6 +199,8 @@ class Epoch(_Extensible):
     train_seconds: float | None = None
     validation_seconds: float | None = None
     windows: int | None = None
+    flops: Number | None = None
+    """Floating-point operations of the products in training, estimated from two windows."""
     windows_per_second: float | None = None
     lr: Number | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -504,6 +507,14 @@ class RunRecord:
         """Operating point that runs are compared at; None if the split was not scored."""
         points = self.scores.get(split, {})
         return next((points[name] for name in (*COMPARED, *points) if name in points), None)
+
+    @property
+    def tuning_score(self) -> float | None:
+        """Calibration score that a search maximises, at the fitted null threshold if there is one; None if
+        not yet known."""
+        point = self.compared_point(CALIBRATION)
+        value = None if point is None else point.metric(objective(self.config.get("model", {})))
+        return None if value is None else float(value)
 
     def spans_f1(self, split: str) -> Number | None:
         """F1 on the answerable questions if "no answer" is never given; for SQuAD 1.1, F1."""

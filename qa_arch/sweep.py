@@ -40,7 +40,7 @@ from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, sta
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
 from qa_arch.process import ended_by_signals, module_command, start
 from qa_arch.provenance import ENCODER, NEUTRAL, encoder_folder, encoder_run, identify
-from qa_arch.records import CALIBRATION, RECORD, RunRecord
+from qa_arch.records import RECORD, RunRecord
 from qa_arch.training import jobs
 from qa_arch.training.jobs import CONFIG, Job
 
@@ -309,7 +309,7 @@ def row(folder: Path, point: Point) -> Row:
     if record is None:
         lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
         return Row(point.title, status, str(place), error=lost)
-    f1, spent, score = value_of(record), record.seconds, objective(record.config.get("model", {}))
+    f1, spent, score = record.tuning_score, record.seconds, objective(record.config.get("model", {}))
     if f1 is None and record.epochs:
         f1 = record.epochs[-1].value(f"calibration_{score}")
     fitted = [(epoch.train_seconds, epoch.validation_seconds) for epoch in record.epochs]
@@ -339,15 +339,6 @@ def score_name(rows: Sequence[Row]) -> str:
     """Name of the score in ``Row.f1``."""
     names = {row.score for row in rows}
     return names.pop().replace("_", " ") if len(names) == 1 and "f1" not in names else "F1"
-
-
-def value_of(record: RunRecord | None) -> float | None:
-    """Calibration score that a search maximises, at the fitted null threshold if there is one; None if not
-    yet known."""
-    if record is None or (point := record.compared_point(CALIBRATION)) is None:
-        return None
-    value = point.metric(objective(record.config.get("model", {})))
-    return None if value is None else float(value)
 
 
 # Sweeps -------------------------------------------------------------------------------------------------
@@ -438,7 +429,7 @@ class Sweep:
             to_run = select(self.folder, planned, UNFINISHED)
             run_points(planned, to_run, self.place(self.folder, self.settings, pool), pool, self.settings)
         ended = [state_of(job.folder) for job in planned.values()]
-        values = [(status, value_of(record)) for status, record in ended]
+        values = [(status, record.tuning_score if record else None) for status, record in ended]
         return [None if status != "ok" else math.nan if value is None else value for status, value in values]
 
     def _placed(self, planned: Mapping[Point, Job]) -> dict[Point, Job]:

@@ -38,6 +38,7 @@ from qa_arch.results.experiments import TABLES, experiment_figures, experiment_t
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
+from qa_arch.results.tuning import expected_best_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,6 +63,8 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, "--format", "--json")
     columns = "columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)"
     add("--columns", type=_names, metavar="KEY,...", help=columns)
+    budget = "for each model, the best calibration score that n of its runs are expected to find"
+    add("--expected-best", action="store_true", help=budget)
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     written = f"write tables and figures beside every {EXPERIMENTS}/*/{TABLES}, from the committed records"
     add("--all", action="store_true", help=written)
@@ -70,13 +73,16 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
 def run_tables(args: argparse.Namespace) -> int:
     """Print the tables, or with ``--all`` write those of every experiment."""
     if args.all:
-        if args.runs or args.publish or args.columns or args.format != "text":
+        if args.runs or args.publish or args.columns or args.expected_best or args.format != "text":
             raise ConfigError("--all: writes the tables of experiments/; leave out RUNS and other options")
         return _write_all()
     roots = args.runs or ["runs"]
     if args.publish:
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
+        return 0
+    if args.expected_best:
+        print_table(expected_best_table(find_runs(roots)), form=args.format)
         return 0
     tables = _recorded_tables(roots, args.columns)
     if args.columns and args.format in ("csv", "json"):

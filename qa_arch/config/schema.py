@@ -170,6 +170,9 @@ class Trainer:
     global_batch: Count | None = None
     """Windows in one optimizer step, divided over devices and ``accumulate``, or with a ``batch_size`` over
     devices and as many passes as that needs; None: ``batch_size`` × ``accumulate`` × devices."""
+    max_flops: Positive | None = None
+    """Floating-point operations to train with, in place of ``max_steps``, to compare models at equal compute
+    (column ``train_tflop``); None: no limit."""
 
     @property
     def is_trial(self) -> bool:
@@ -374,6 +377,8 @@ def _problems(config: Config) -> Iterator[str]:
         )
     if trainer.max_steps == 0:
         yield "trainer.max_steps: 0 trains nothing; give a number of steps, or -1 for no limit"
+    if trainer.max_flops is not None and trainer.max_steps > 0:
+        yield "trainer.max_flops: trainer.max_steps limits training as well; leave one of them out"
     if trainer.precision == "fp16" and trainer.accelerator == "cpu":
         yield "trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU"
     if trainer.optimizer_bits == 8 and config.optim.name != "adamw":

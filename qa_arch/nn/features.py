@@ -1,10 +1,16 @@
-"""Features appended to the encoder's output, word vectors and the overlap flag; and counts of parameters."""
+"""Features appended to the encoder's output, word vectors and the overlap flag; and the size of a model."""
 
 from __future__ import annotations
+
+import warnings
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from torch.backends import cudnn, mkldnn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
 from qa_arch.records import Parameters
 
@@ -62,3 +68,25 @@ def parameter_blocks(model: nn.Module) -> Parameters:
         blocks={name: count for name, count in blocks.items() if count},
         word_vectors=sum(frozen.values()),
     )
+
+
+@torch.no_grad()
+def forward_flops(model: nn.Module, batch: Any) -> int:
+    """Floating-point operations of the matrix products in a forward pass, two for each multiply-add.
+
+    Libraries that hide the products of attention and LSTMs from the counter are switched off meanwhile.
+    """
+    modes = {module: module.training for module in model.modules()}
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            mkldnn.flags(enabled=False),
+            cudnn.flags(enabled=False),
+            sdpa_kernel(SDPBackend.MATH),
+            FlopCounterMode(display=False) as counter,
+        ):
+            model.eval()(batch)
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return counter.get_total_flops()

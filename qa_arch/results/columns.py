@@ -150,6 +150,12 @@ def _encoder(record: RunRecord) -> str | None:
     return name if record.setting("encoder", "init") == "pretrained" else family and f"random {family}"
 
 
+def _tflop(record: RunRecord) -> float | None:
+    """Floating-point operations of training in units of 10^12; None for runs that did not count them."""
+    counts = [epoch.flops for epoch in record.epochs if epoch.flops is not None]
+    return sum(counts) / 1e12 if counts else None
+
+
 def _cost(key: str) -> Callable[[RunRecord], Any]:
     return lambda record: record.cost and getattr(record.cost, key)
 
@@ -235,6 +241,7 @@ _FIGURES = (
     _run("strategy", "strategy", lambda record: record.strategy),
     _run("arithmetic", "computed in", lambda r: r.precision or r.setting("trainer", "precision")),
     _run("steps", "optimizer steps", lambda r: r.epochs[-1].step if r.epochs else None),
+    _efficiency("train_tflop", "training TFLOP", _tflop, format=two_decimals),
     _run("examples_per_second", "windows/s", lambda record: record.examples_per_second),
     _run("peak_memory_mb", "peak MB", lambda record: record.peak_memory_mb),
     _rows("auroc", "AUROC, answerable", _auroc, mark=("#0072B2", "X")),

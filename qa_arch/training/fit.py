@@ -6,6 +6,7 @@ import copy
 import gc
 import importlib.util
 import logging
+import math
 import os
 import random
 import resource
@@ -28,6 +29,7 @@ from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
 from qa_arch.config.target import require_extra
 from qa_arch.errors import ConfigError
 from qa_arch.models import store
+from qa_arch.nn.features import forward_flops
 from qa_arch.process import launched
 from qa_arch.provenance import processor
 from qa_arch.qa import task
@@ -42,6 +44,8 @@ from qa_arch.training.progress import History, TrainingProgress
 log = logging.getLogger(__name__)
 BF16 = (8, 0)
 """Compute capability of the first GPUs with bf16 (Ampere)."""
+TRAINING_PASSES = 3
+"""Forward and backward pass, which has two products for each one (Kaplan et al. 2020, section 2.1)."""
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 ANNOUNCING = (
     "pytorch_lightning.utilities.rank_zero",
@@ -161,7 +165,8 @@ def fit(
     ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
     """
     _silence_lightning()
-    settings = config.trainer
+    flops = window_flops(parts)
+    settings = within_flops(config.trainer, flops, len(parts.batches.train.lengths))
     checkpoint, loaded = (newest(folder) if resume else None) or (None, None)
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
@@ -172,7 +177,7 @@ def fit(
     trained = copy.deepcopy(parts.model) if sharded else parts.model
     save = partial(_save_best, parts.model, folder, sharded=sharded)
     best = BestWeights(save, settings.select, settings.patience)
-    history = History(publish, settings.log_every)
+    history = History(publish, settings.log_every, flops)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     bar = TrainingProgress(label, history, live=settings.progress)
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
@@ -205,6 +210,32 @@ def fit(
     with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     return history.epochs, best.epoch
+
+
+def window_flops(parts: Fitting) -> float:
+    """Mean FLOPs of training on a window: counted for two, in proportion to their tokens."""
+    lengths = np.asarray(parts.batches.train.lengths)
+    rows = next(iter(parts.batches.sampler(lengths, batch_size=2)))
+    flops = TRAINING_PASSES * forward_flops(parts.model, parts.batches.train(rows))
+    return flops * lengths.mean() / lengths[rows].sum()
+
+
+def within_flops(settings: Trainer, flops: float, windows: int) -> Trainer:
+    """Settings with as many steps as ``max_flops`` pays for, at ``flops`` for each of the ``windows``.
+
+    Raises ConfigError, with the number of epochs that are needed, if these are fewer.
+    """
+    if settings.max_flops is None:
+        return settings
+    if (epochs := settings.max_flops / (flops * windows)) > settings.epochs:
+        raise ConfigError(
+            f"trainer.max_flops: {settings.max_flops:g} are {epochs:.2f} epochs of this model, more than"
+            f" trainer.epochs={settings.epochs}; set trainer.epochs={math.ceil(epochs)}"
+        )
+    batch = settings.batch_size * settings.accumulate * int(settings.devices)
+    steps = max(1, round(epochs * math.ceil(windows / batch)))
+    log.info("trainer.max_flops: %d optimizer steps, %.2f epochs", steps, epochs)
+    return replace(settings, max_steps=steps)
 
 
 @dataclass(eq=False)

@@ -28,6 +28,7 @@ LOGGED_NAMES = {
     "lr": "train/lr",
     "windows_per_second": "train/windows_per_second",
     "windows": "train/windows",
+    "flops": "train/flops",
     "validation_seconds": "calibration/seconds",
 }
 """Names in a logger that do not follow from the key in an epoch's record."""
@@ -52,6 +53,8 @@ class History(pl.Callback):
     publish: Callable[[list[dict[str, Any]]], Any]
     every: int = 0
     """0: no entries within an epoch."""
+    flops: float = 0.0
+    """Floating-point operations per window."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     """Training time of the current epoch, also before it was resumed."""
@@ -119,6 +122,7 @@ class History(pl.Callback):
             **{f"train_{name}": value for name, value in losses.items()},
             "train_seconds": round(self.seconds, 3),
             "windows": windows,
+            "flops": round(windows * self.flops),
             "windows_per_second": round(windows / self.seconds, 3) if self.seconds else None,
             "lr": max(group["lr"] for group in trainer.optimizers[0].param_groups),
             **self.scores,

@@ -17,7 +17,7 @@ from slow.marked_processes import marked_processes
 from qa_arch import process as lifeline
 from qa_arch.launchers import state_of
 from qa_arch.records import read_record
-from qa_arch.sweep import STUDY, value_of
+from qa_arch.sweep import STUDY
 
 SMALL = ["debug=fast", "model=bert", "trainer.progress=false"]
 FAULTY = '''
@@ -91,9 +91,8 @@ def test_points_on_several_processes(tmp_path, name):
         optuna = pytest.importorskip("optuna")
         backend = optuna.storages.journal.JournalFileBackend(str(tmp_path / "sweep" / STUDY))
         study = optuna.load_study(study_name="calibration", storage=optuna.storages.JournalStorage(backend))
-        assert [trial.value for trial in study.trials] == [
-            value_of(read_record(folder)) for folder in folders
-        ]
+        values = [read_record(folder).tuning_score for folder in folders]
+        assert [trial.value for trial in study.trials] == values
 
 
 def creation_time(record: Path) -> str:

@@ -16,7 +16,7 @@ from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import is_unfinished, write_atomic
 from qa_arch.provenance import identify
 from qa_arch.records import RECORD, Point, RunRecord
-from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources, value_of
+from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources
 from qa_arch.training import jobs
 
 SMALL = ["model=bert", "debug=fast"]
@@ -158,7 +158,7 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
         (None, None),
     ],
 )
-def test_value_of_a_run(scores, value):
+def test_tuning_score_of_a_run(scores, value):
     """SQuAD 2.0, SQuAD 1.1; no value without calibration scores."""
     about = {
         "status": "ok",
@@ -177,7 +177,7 @@ def test_value_of_a_run(scores, value):
         }
         for split, named in splits.items()
     }
-    assert value_of(RunRecord(**about, scores=points)) == value
+    assert RunRecord(**about, scores=points).tuning_score == value
 
 
 def problem_of(*points: str, pool=None, local=True) -> str:

@@ -12,6 +12,7 @@ from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
+from qa_arch.nn.features import forward_flops
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.qa import task
 from qa_arch.training.fit import fit, span_fitting
@@ -272,3 +273,30 @@ def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
     last = _copy(parts.model)
     store.load_weights(tmp_path / "model", parts.model)
     assert all(torch.equal(value, last[name]) for name, value in _copy(parts.model).items())
+
+
+def test_flops_are_counted_and_limit_training(run_fit):
+    """ALBERT uses the weights of its one layer twice, so parameters alone would not tell."""
+    layers = ["encoder.layers=2", "trainer.epochs=2"]
+    _, (epochs, _) = run_fit(*layers, name="all")
+    _, (shared, _) = run_fit(*layers, "encoder.family=albert", name="shared")
+    assert epochs[0]["flops"] == epochs[1]["flops"] > 0
+    assert shared[0]["flops"] == pytest.approx(epochs[0]["flops"], rel=0.25)  # it also maps its embeddings
+    flops = 1.5 * epochs[0]["flops"]
+    _, (limited, _) = run_fit(*layers, f"trainer.max_flops={flops}", name="limited")
+    assert limited[-1]["step"] == 9  # of 6 an epoch
+    assert sum(epoch["flops"] for epoch in limited) == pytest.approx(flops, rel=0.05)
+    with pytest.raises(ConfigError, match=r"1.50 epochs .* set trainer.epochs=2"):
+        run_fit("encoder.layers=2", "trainer.epochs=1", f"trainer.max_flops={flops}", name="short")
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+
+def test_products_that_libraries_hide_are_counted():
+    lstm = torch.nn.LSTM(8, 16, bidirectional=True)
+    assert forward_flops(lstm, torch.randn(10, 3, 8)) == 2 * 30 * (2 * 4 * 16 * (8 + 16))
+    assert forward_flops(Attention(), torch.randn(2, 4, 10, 8)) == 2 * 2 * (2 * 4 * 10 * 10 * 8)
+    assert lstm.training
