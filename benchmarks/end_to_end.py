@@ -19,7 +19,7 @@ from qa_arch.metrics.significance import contrast
 from qa_arch.metrics.squad import score_questions
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.precision import bf16_is_faster
-from qa_arch.records import DEV, MARGIN_0, read_questions, read_record
+from qa_arch.records import DEV, THRESHOLD_0, read_questions, read_record
 from qa_arch.types import QuestionSet
 
 TRAIN, SCORED, CALIBRATION = 1_000, 1_000, 200
@@ -73,7 +73,7 @@ def script_command(folder: Path, model: Path) -> list[str]:
 def _compare_scores(dev: QuestionSet, folder: Path) -> str:
     """F1 of both at null threshold 0, and of the spans alone with the interval of their difference."""
     script = json.loads((folder / "script.json").read_text(encoding="utf-8"))
-    own_f1 = read_record(folder / "run").scores[DEV][MARGIN_0].metric("f1")
+    own_f1 = read_record(folder / "run").scores[DEV][THRESHOLD_0].metric("f1")
     rows = read_questions(folder / "run")
     own = dict(zip(rows["id"], rows["span_f1"], strict=True))
     peer = {score.id: score.f1 for score in score_questions(dev, script["spans"])}

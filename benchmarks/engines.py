@@ -38,7 +38,7 @@ from qa_arch.qa.loading import load_predictor
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
 from qa_arch.qa.task import answerable_auroc, operating_points
-from qa_arch.records import CALIBRATED, MODEL, NEVER_NULL, read_record
+from qa_arch.records import CALIBRATED, FORCED, MODEL, read_record
 from qa_arch.results.tables import Table, fill_between, markdown, number, text, two_decimals
 from qa_arch.types import QuestionSet
 
@@ -78,7 +78,7 @@ class Row:
     """Speed relative to torch in fp32, median over the rounds."""
     exact: float
     f1: float
-    span_f1: float
+    forced_f1: float
     """F1 of the best spans on answerable questions, never abstaining."""
     null_auc: float | None
     """Area under the ROC curve of "answerable" by null odds; None without both kinds of questions."""
@@ -140,7 +140,7 @@ def table_of(results: Mapping[str, Any]) -> Table:
         number("ratio", "times torch fp32", two_decimals),
         number("exact", "EM", two_decimals),
         number("f1", "F1", two_decimals),
-        number("span_f1", "answerable F1", two_decimals),
+        number("forced_f1", "answerable F1 (forced answer)", two_decimals),
         number("null_auc", "null AUC", two_decimals),
         number("same_answers", "same answers, %"),
         number("same_spans", "same best spans, %"),
@@ -207,11 +207,11 @@ def _scores(questions: QuestionSet, ranking: Ranking, base: Ranking, threshold: 
     own, others = ranking.best_predictions, base.best_predictions
     answers, expected = ({p.id: p.text(threshold) for p in side} for side in (own, others))
     points = operating_points(questions, own, threshold)
-    point = points[CALIBRATED] if math.isfinite(threshold) else points[NEVER_NULL]
+    point = points[CALIBRATED] if math.isfinite(threshold) else points[FORCED]
     return {
         "exact": point.exact,
         "f1": point.f1,
-        "span_f1": points[NEVER_NULL].metric("HasAns_f1") or points[NEVER_NULL].f1,
+        "forced_f1": points[FORCED].metric("HasAns_f1") or points[FORCED].f1,
         "null_auc": answerable_auroc(questions, own),
         "same_answers": _percent_equal(answers, expected),
         "same_spans": _percent_equal(best_texts(own), best_texts(others)),

@@ -1,11 +1,12 @@
-"""Rewrite run records of earlier schemas in schema 3, and the names of moved classes in all records.
+"""Rewrite run records of earlier schemas in schema 4, and the names of moved classes in all records.
 
     python experiments/migrate_records.py [FOLDER ...]      # default: experiments/
 
 Migrates every ``run.json`` at or below the folders with its question rows and the ``config.yaml`` beside it;
 scores, thresholds and null odds stay as they are. Hashes are stored as the code of schema 2 computes them,
-and never computed again: a record of schema 3 keeps its own. After a class was moved or a setting removed,
-extend ``MOVED`` or ``RETIRED`` and run this again; a second run changes nothing.
+and never computed again: a record of schema 3 keeps its own. Schema 4 has other names of operating points,
+of scores of an epoch and of a value of ``trainer.select``: ``RENAMED``. After a class was moved or a setting
+removed, extend ``MOVED`` or ``RETIRED`` and run this again; a second run changes nothing.
 """
 
 from __future__ import annotations
@@ -174,6 +175,15 @@ READ_BY: Mapping[str, tuple[str, ...]] = {
     "pretraining": ("masked_lm",),
 }
 """Section that every config once had -> the tasks of the models that read it; others no longer have it."""
+RENAMED: Mapping[str, str] = {
+    "margin_0": "threshold_0",
+    "never_null": "forced",
+    "calibration_f1_at_0": "calibration_threshold_0_f1",
+    "calibration_spans_f1": "calibration_forced_f1",
+    "calibration_spans_auc": "calibration_forced_auc",
+    "spans_auc": "forced_auc",
+}
+"""Operating points, scores of an epoch and a value of ``trainer.select``: name in schema 3 -> name now."""
 CSV_LOGGER = "qa_arch.training.loggers.CsvLogger"
 """Replaced by Lightning's."""
 
@@ -208,19 +218,21 @@ def migrate(path: Path) -> bool:
     Raises RunError, before anything is written, for a record that is running or cannot be migrated.
     """
     raw = read_json(path, "copy it again")
-    if not isinstance(raw, dict) or raw.get("schema") not in (1, 2, SCHEMA) or "config" not in raw:
+    if not isinstance(raw, dict) or raw.get("schema") not in (1, 2, 3, SCHEMA) or "config" not in raw:
         raise RunError(f"{path}: not a record of schema 1 to {SCHEMA}")
     new = raw
-    if raw["schema"] != SCHEMA:
-        if raw["status"] == "running":
-            raise RunError(f"{path}: still running; finish it first, with the code that began it")
+    if raw["schema"] != SCHEMA and raw["status"] == "running":
+        raise RunError(f"{path}: still running; finish it first, with the code that began it")
+    if raw["schema"] < 3:
         new = to_schema_3(with_nested(raw) if raw["schema"] == 1 else raw, path)
+    if raw["schema"] != SCHEMA:
+        new = to_schema_4(new)
     new = {**new, "config": current(new["config"], path)}
     parse_record(new, path)
     composed = path.with_name(CONFIG)
     before = read_yaml(composed) if composed.is_file() else {}
     after = current(before, composed)
-    if raw["schema"] != SCHEMA:
+    if raw["schema"] < 3:
         new["rows"] = {split: rewrite_rows(path.parent, raw, split) for split in scored(path.parent, raw)}
     if new != raw:
         write_json(path, new)
@@ -271,7 +283,19 @@ def to_schema_3(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
             split: {**facts, "fingerprint": SETS.get(facts.get("fingerprint"), facts.get("fingerprint"))}
             for split, facts in raw["data"].items()
         }
-    return {**new, "schema": SCHEMA}
+    return new
+
+
+def to_schema_4(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A record of schema 3 with today's names of operating points and of scores of an epoch."""
+    scores = {split: renamed(points) for split, points in raw["scores"].items()}
+    epochs = [{**epoch, "metrics": renamed(epoch["metrics"])} for epoch in raw["epochs"]]
+    return {**raw, "schema": SCHEMA, "scores": scores, "epochs": epochs}
+
+
+def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` under the names that ``RENAMED`` gives them."""
+    return {RENAMED.get(key, key): value for key, value in values.items()}
 
 
 def registered_hash(raw: Mapping[str, Any], path: Path) -> str | None:
@@ -387,8 +411,12 @@ def without_unread(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_current_sections(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config with ``model.head``, ``logger`` and ``references`` as schema 2 reads earlier ones."""
+    """The config with ``model.head``, ``logger`` and ``references`` as schema 2 reads earlier ones, and
+    ``trainer.select`` as schema 4 does."""
     new = dict(config)
+    trainer = config.get("trainer") or {}
+    if (select := trainer.get("select")) in RENAMED:
+        new["trainer"] = {**trainer, "select": RENAMED[select]}
     model = config.get("model") or {}
     pointer = str(model.get("pointer"))
     if model.get("_target_") == BERT_MATCH and pointer in HEADS:

@@ -32,9 +32,9 @@ from qa_arch.records import (
     ADOPTED,
     CALIBRATION,
     DEV,
+    FORCED,
     GIVEN,
     MEMBERS,
-    NEVER_NULL,
     NO_SPANS,
     RECORD,
     SCORED_EMPTY,
@@ -359,7 +359,7 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
     if protocol == "2.0":
         scores[GIVEN] = aggregate(scored, protocol, null_scores=odds, threshold=ALWAYS_ANSWER)
     if protocol == "1.1" or all(texts.values()):
-        scores[NEVER_NULL] = aggregate(scored, protocol)
+        scores[FORCED] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
     rows = question_rows(questions, predictions, ALWAYS_ANSWER)
     _warn(questions, rows)

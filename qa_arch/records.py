@@ -38,12 +38,12 @@ from qa_arch.files import (
 from qa_arch.manifest import from_extras
 from qa_arch.types import Protocol, QuestionSet
 
-SCHEMA = 3
+SCHEMA = 4
 """A change of it comes with a script that migrates records; no code here reads earlier ones."""
 MIGRATION = "experiments/migrate_records.py"
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 
-MARGIN_0 = "margin_0"
+THRESHOLD_0 = "threshold_0"
 """Null threshold 0."""
 HEADLINES = 2
 """Scores in the one-line summary of a run under a protocol of an extra, the first that it has."""
@@ -52,11 +52,11 @@ CALIBRATED = "calibrated"
 GIVEN = "given"
 """Null threshold given by ``qa-arch evaluate --null-threshold``; for an adopted run, its answers as they
 are."""
-NEVER_NULL = "never_null"
+FORCED = "forced"
 """"No answer" is never given: scores of the spans alone, and the only point of SQuAD 1.1."""
 ORACLE = "oracle"
 """Best null threshold of the scored set itself: a bound, not a result."""
-COMPARED = (CALIBRATED, GIVEN, NEVER_NULL)
+COMPARED = (CALIBRATED, GIVEN, FORCED)
 """Runs are compared at the first of these operating points that a split was scored at. Under the protocols of
 extras, which have no threshold, there is a single one."""
 
@@ -516,9 +516,9 @@ class RunRecord:
         value = None if point is None else point.metric(objective(self.config.get("model", {})))
         return None if value is None else float(value)
 
-    def spans_f1(self, split: str) -> Number | None:
+    def forced_f1(self, split: str) -> Number | None:
         """F1 on the answerable questions if "no answer" is never given; for SQuAD 1.1, F1."""
-        point = self.point(split, NEVER_NULL)
+        point = self.point(split, FORCED)
         if point is None:
             return None
         value = point.metric("HasAns_f1")

@@ -51,12 +51,12 @@ SMALLER = ("torch/**", "onnx/**")
 STUDENTS = ("bert labels=1 soft_targets=0 temperature=1", "bert labels=0.5 soft_targets=0.5 temperature=2")
 AT_ONCE = "bert-sparse50 of seeds 14 and 15 and proposed-sparse50 are pruned at once, without recovery"
 COSTS = ("weights_mb", "latency_ratio", "memory_ratio")
-MEASURES = ("f1", "spans_f1")
+MEASURES = ("f1", "forced_f1")
 ALONE = "ratios are to the uncompressed model of the same kind and seed, measured in turn in the same process"
 
 
 def tables(folder: Path) -> list[Table]:
-    scores = ("exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1")
+    scores = ("exact", "f1", "HasAns_f1", "NoAns_f1", "forced_f1")
     costs = ("weights_mb", "latency_ms", "latency_ratio", "memory_mb", "memory_ratio")
     return [
         records_table(
@@ -68,7 +68,7 @@ def tables(folder: Path) -> list[Table]:
             sort=("model", "engine", "seed"),
             notes=[ALONE, AT_ONCE],
         ),
-        *(_tested(folder, model, measure) for model in ("bert", "proposed") for measure in ("spans", "f1")),
+        *(_tested(folder, model, name) for model in ("bert", "proposed") for name in ("forced_f1", "f1")),
         pairwise_table(
             folder,
             "Students of three layers: with a teacher (B) and without (A), dev fold A",
@@ -80,7 +80,7 @@ def tables(folder: Path) -> list[Table]:
 
 def _tested(folder: Path, model: str, measure: MeasureName) -> Table:
     """Every compressed version of ``model`` against the uncompressed one."""
-    what = ", answerable F1 (forced answer)" if measure == "spans" else ""
+    what = ", answerable F1 (forced answer)" if measure == "forced_f1" else ""
     title = f"Tested against the whole {model}, dev fold A{what}"
     records = f"torch/{model}*"
     return baseline_table(folder, title, model, measure=measure, records=records, paired=True)

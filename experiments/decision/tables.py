@@ -50,7 +50,7 @@ CONTRASTS: Mapping[str, Mapping[str, float]] = {
     "main effect of twins": {"plain": -0.5, "plain_twins": 0.5, "together": -0.5, "together_twins": 0.5},
     "main effect of the head": {"plain": -0.5, "plain_twins": -0.5, "together": 0.5, "together_twins": 0.5},
 }
-REPORTED: Sequence[MeasureName] = ("f1", "spans", "auroc")
+REPORTED: Sequence[MeasureName] = ("f1", "forced_f1", "auroc")
 
 
 def tables(folder: Path) -> list[Table]:
@@ -63,7 +63,7 @@ def tables(folder: Path) -> list[Table]:
         folder,
         "Head and twins: MiniLM-L6 on the swapped split, 15 articles of dev",
         columns=(
-            *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "auroc"),
+            *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "forced_f1", "auroc"),
             *("null_threshold", "parameters", "seconds"),
         ),
         wanted=wanted,
@@ -170,7 +170,7 @@ def ensemble(runs: Runs) -> dict[MeasureName, float]:
     area = auroc(-odds, answerable)
     assert area is not None, "the test set has questions of both kinds"
     f1 = np.where(odds > threshold, ~answerable, spans).mean()
-    return {"f1": 100 * f1, "spans": 100 * spans[answerable].mean(), "auroc": 100 * area}
+    return {"f1": 100 * f1, "forced_f1": 100 * spans[answerable].mean(), "auroc": 100 * area}
 
 
 def vote(rows: Sequence[Questions]) -> tuple[Floats, Floats]:

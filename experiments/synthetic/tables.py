@@ -18,7 +18,7 @@ def tables(folder: Path) -> list[Table]:
             folder,
             "Five models at demo size on level 3 of the generated data",
             columns=(
-                *("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "spans_f1", "null_threshold"),
+                *("model", "exact", "f1", "HasAns_f1", "NoAns_f1", "forced_f1", "null_threshold"),
                 *("parameters", "seconds"),
             ),
         )

@@ -142,7 +142,7 @@ def finish(
         log_dev_access(EXPERIMENTS / NAME, access)
     scores = {split: operating_points(sets[split], own, ALWAYS_ANSWER) for split, own in answers.items()}
     for split, points in scores.items():
-        point = points["never_null"]
+        point = points["forced"]
         print(f"{record.model} {split}: EM {point.exact:.2f} F1 {point.f1:.2f}")
     last = "dev" if final else "calibration"
     folder.mkdir(parents=True, exist_ok=True)

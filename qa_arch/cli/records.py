@@ -149,11 +149,17 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--baseline", metavar="NAME", help="compare every system in RUN with this one")
     add("--split", default=DEV, help="the scored set (default: dev)")
     measure = (
-        "with --baseline: measure to compare (default: f1); spans: answerable F1 (forced answer); auroc:"
-        " no-answer detection; aurc: area under the risk-coverage curve"
+        "with --baseline: measure to compare (default: f1); forced_f1: answerable F1 (forced answer);"
+        " auroc: no-answer detection; aurc: area under the risk-coverage curve"
     )
     add("--measure", choices=tuple(MEASURES), default="f1", help=measure)
-    add("--spans", dest="measure", action="store_const", const="spans", help="the same as --measure spans")
+    add(
+        "--forced-f1",
+        dest="measure",
+        action="store_const",
+        const="forced_f1",
+        help="short for --measure forced_f1",
+    )
     order = (
         "with --baseline: test these systems in this pre-specified order, each only if all earlier ones are"
         " significant, then the others with Holm's correction (default: Holm over all)"
@@ -193,8 +199,8 @@ def run_compare(args: argparse.Namespace) -> int:
         return 0
     if args.measure != "f1" or args.order or args.equivalence is not None or args.components:
         raise ConfigError(
-            "--measure, --spans, --order, --equivalence and --components need --baseline; a comparison of two"
-            " systems shows every measure"
+            "--measure, --forced-f1, --order, --equivalence and --components need --baseline; a comparison of"
+            " two systems shows every measure"
         )
     if args.pool:
         return _print_pooled(args)
@@ -396,8 +402,8 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add("--baseline", metavar="NAME", help="test every system against this one")
     add_options(parser, "--language", "--unit")
-    spans = "show answerable F1 (forced answer) in the figures"
-    add("--spans", dest="measure", action="store_const", const="spans", default="f1", help=spans)
+    forced = "show answerable F1 (forced answer) in the figures"
+    add("--forced-f1", dest="measure", action="store_const", const="forced_f1", default="f1", help=forced)
 
 
 def run_report(args: argparse.Namespace) -> int:

@@ -153,10 +153,10 @@ class Trainer:
     checkpoint_minutes: Positive
     """Minutes between checkpoints within an epoch; one is also saved at the end of each epoch."""
     progress: bool
-    select: Literal["f1", "exact", "loss", "spans_auc", "last"] = "f1"
-    """Calibration score that selects the epoch whose weights are kept. ``spans_auc`` needs no null threshold:
-    F1 of the spans on answerable questions plus 100 times the area under the ROC curve of "answerable" by
-    null odds. ``last``: the last epoch, regardless of its score."""
+    select: Literal["f1", "exact", "loss", "forced_auc", "last"] = "f1"
+    """Calibration score that selects the epoch whose weights are kept. ``forced_auc`` needs no null
+    threshold: answerable F1 (forced answer) plus AUROC of "answerable" by null odds, both in percent.
+    ``last``: the last epoch, regardless of its score."""
     strategy: Literal["auto", "ddp", "ddp_spawn", "fsdp"] = "auto"
     """Strategy for several devices; ``auto``: ddp, or one process for one device."""
     micro_batch: Count | Literal["auto"] | None = None

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, require_predictions, score_questions
-from qa_arch.records import CALIBRATED, MARGIN_0, NEVER_NULL, ORACLE
+from qa_arch.records import CALIBRATED, FORCED, ORACLE, THRESHOLD_0
 from qa_arch.types import Prediction, QuestionSet
 
 _TIE = 1e-9
@@ -118,17 +118,17 @@ def calibrate(
 def at_thresholds(
     questions: QuestionSet, answers: Sequence[Prediction], calibrated: float
 ) -> dict[str, Scores]:
-    """Scores of the answers by operating point: threshold 0, ``calibrated``, the oracle's, never null.
+    """Scores of the answers by operating point: threshold 0, calibrated, oracle and forced answer.
 
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
     scored, odds = _score(questions, answers)
-    thresholds = {MARGIN_0: 0.0, CALIBRATED: calibrated, ORACLE: _fit(scored, odds)}
+    thresholds = {THRESHOLD_0: 0.0, CALIBRATED: calibrated, ORACLE: _fit(scored, odds)}
     points = {
         name: aggregate(scored, "2.0", null_scores=odds, threshold=threshold)
         for name, threshold in thresholds.items()
     }
-    return {**points, NEVER_NULL: aggregate(scored, "2.0")}
+    return {**points, FORCED: aggregate(scored, "2.0")}
 
 
 def best_texts(answers: Sequence[Prediction]) -> dict[str, str]:
@@ -322,7 +322,7 @@ class Reliability:
     observed: Floats
     count: npt.NDArray[np.int64]
     ece: float
-    """Expected calibration error (Naeini et al. 2015): count-weighted mean gap between the two, 0..1."""
+    """Expected calibration error (Naeini et al. 2015) in percent: count-weighted mean gap between the two."""
 
 
 def thresholds(
@@ -334,7 +334,7 @@ def thresholds(
     There is a point at every cut between distinct null odds, at most ``points`` of them, evenly spaced by
     rank. Questions with NaN odds are never abstained from. The curves:
 
-    - ``margin``: the null threshold itself
+    - ``threshold``: the null threshold itself
     - ``coverage``: share of the questions that are answered
     - ``score``: mean over all questions of the value of the span, or 1 for a correct abstention
     - ``has_answer``, ``no_answer``: ``score`` over answerable and unanswerable questions; NaN without any
@@ -360,7 +360,7 @@ def thresholds(
     with np.errstate(invalid="ignore", divide="ignore"):
         risk = np.where(cuts > 0, 100 * (1 - answer_gain / np.maximum(cuts, 1)), np.nan)
         curves = {
-            "margin": np.append(odds[0] - 1, odds[cuts[1:] - 1]),
+            "threshold": np.append(odds[0] - 1, odds[cuts[1:] - 1]),
             "coverage": 100 * cuts / n,
             "score": 100 * (answer_gain + chance_gain + abstained_unanswerable) / n,
             "has_answer": 100 * answer_gain / np.float64(total_answerable),
@@ -386,7 +386,7 @@ def reliability(confidence: Floats, true: Bools) -> Reliability:
     nonempty = count > 0
     mean = np.bincount(bin_of, confidence, BINS)[nonempty] / count[nonempty]
     observed = np.bincount(bin_of, true, BINS)[nonempty] / count[nonempty]
-    ece = float(np.sum(np.abs(mean - observed) * count[nonempty]) / max(len(confidence), 1))
+    ece = 100 * float(np.sum(np.abs(mean - observed) * count[nonempty]) / max(len(confidence), 1))
     return Reliability(mean, observed, count[nonempty], ece)
 
 

@@ -17,7 +17,7 @@ from qa_arch.files import json_items
 from qa_arch.metrics.abstention import at_thresholds, auroc, best_texts
 from qa_arch.metrics.squad import METRIC_VERSION, aggregate, apply_threshold, score_questions
 from qa_arch.qa.ranking import Ranking
-from qa_arch.records import NEVER_NULL, Point
+from qa_arch.records import FORCED, Point
 from qa_arch.types import Prediction, QuestionSet, question_word
 
 ALWAYS_ANSWER = math.inf
@@ -77,17 +77,17 @@ def operating_points(
 ) -> dict[str, Point]:
     """Operating point -> scores, with threshold, protocol and metric version.
 
-    ``margin_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on the scored set: a bound)
-    for SQuAD 2.0, and ``never_null`` for both protocols.
+    ``threshold_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on the scored set: a bound)
+    for SQuAD 2.0, and ``forced`` for both protocols.
     """
     if questions.protocol == "2.0":
         points = at_thresholds(questions, answers, threshold)
     else:
         spans = score_questions(questions, best_texts(answers))
-        points = {NEVER_NULL: aggregate(spans, questions.protocol)}
+        points = {FORCED: aggregate(spans, questions.protocol)}
     return {
         name: Point(
-            threshold=scores.threshold if math.isfinite(scores.threshold) and name != NEVER_NULL else None,
+            threshold=scores.threshold if math.isfinite(scores.threshold) and name != FORCED else None,
             protocol=scores.protocol,
             metric_version=METRIC_VERSION,
             metrics=scores.flat(),

@@ -53,9 +53,9 @@ from qa_arch.qa.reader import Reader
 from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
+    FORCED,
     GIVEN,
-    MARGIN_0,
-    NEVER_NULL,
+    THRESHOLD_0,
     TRAIN,
     Answerability,
     Confidence,
@@ -233,16 +233,16 @@ def batches(config: Config, parts: SpanParts) -> Batches:
 
 def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
     """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
-    ``spans_auc``, which needs no threshold."""
+    ``forced_auc``, which needs no threshold."""
     scored = points(questions, outputs, _threshold(questions, outputs))
-    spans = scored[NEVER_NULL]
+    spans = scored[FORCED]
     if questions.protocol == "1.1":
-        scores = {"exact": spans.exact, "f1": spans.f1, "spans_auc": spans.f1}
+        scores = {"exact": spans.exact, "f1": spans.f1, "forced_auc": spans.f1}
     else:
-        fitted, spans_f1 = scored[CALIBRATED], spans.metric("HasAns_f1")
+        fitted, forced_f1 = scored[CALIBRATED], spans.metric("HasAns_f1")
         auroc = answerable_auroc(questions, outputs.best_predictions)
-        scores = {"exact": fitted.exact, "f1": fitted.f1, "f1_at_0": scored[MARGIN_0].f1}
-        scores |= {"spans_f1": spans_f1, "auroc": auroc, "spans_auc": (spans_f1 or 0.0) + (auroc or 0.0)}
+        scores = {"exact": fitted.exact, "f1": fitted.f1, "threshold_0_f1": scored[THRESHOLD_0].f1}
+        scores |= {"forced_f1": forced_f1, "auroc": auroc, "forced_auc": (forced_f1 or 0.0) + (auroc or 0.0)}
     return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
 

@@ -28,8 +28,8 @@ from qa_arch.records import (
     CALIBRATION,
     CHECKPOINTS,
     DEV,
-    MARGIN_0,
     ORACLE,
+    THRESHOLD_0,
     TRAIN,
     Measure,
     Point,
@@ -187,7 +187,7 @@ def ece(confidence: Floats, score: Floats | Bools) -> float | None:
     """ECE of ``confidence`` in percent, scores above 0 being right; None if any score or every confidence is
     unknown."""
     unknown = np.isnan(confidence).all() or np.isnan(score).any()
-    return None if unknown else 100 * reliability(confidence, score > 0).ece
+    return None if unknown else reliability(confidence, score > 0).ece
 
 
 _SCORES = (
@@ -211,12 +211,12 @@ _SCORES = (
 )
 _FIGURES = (
     Column("protocol", "protocol", lambda s: s.point.protocol, lambda s: s.point is not None),
-    _f1_at("f1_at_0", "F1 at threshold 0", MARGIN_0),
-    _f1_at("f1_oracle", "F1 oracle", ORACLE),
+    _f1_at("threshold_0_f1", "F1 at threshold 0", THRESHOLD_0),
+    _f1_at("oracle_f1", "F1 oracle", ORACLE),
     Column(
-        "spans_f1",
+        "forced_f1",
         "answerable F1 (forced answer)",
-        lambda scored: scored.record.spans_f1(scored.split),
+        lambda scored: scored.record.forced_f1(scored.split),
         _is_scored_run,
         mark=("#56B4E9", "v"),
     ),
@@ -258,8 +258,8 @@ _EPOCH = {
     "calibration_loss": "calibration loss",
     "calibration_exact": "calibration EM",
     "calibration_f1": "calibration F1",
-    "calibration_f1_at_0": "calibration F1 at threshold 0",
-    "calibration_spans_f1": "calibration answerable F1 (forced answer)",
+    "calibration_threshold_0_f1": "calibration F1 at threshold 0",
+    "calibration_forced_f1": "calibration answerable F1 (forced answer)",
     "train_seconds": "seconds of training",
     "windows_per_second": "windows per second",
 }

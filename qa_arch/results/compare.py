@@ -54,7 +54,7 @@ _COMPONENTS = (
     "s.e.: standard error of the difference by source; that of articles and that of seeds both contain their"
     " interaction, which is subtracted once"
 )
-_POOLED: tuple[MeasureName, ...] = ("f1", "spans", "auroc")
+_POOLED: tuple[MeasureName, ...] = ("f1", "forced_f1", "auroc")
 _SHOWN = 60
 """Maximum characters of a text in a table."""
 

@@ -31,11 +31,11 @@ from qa_arch.results.systems import (
 from qa_arch.results.tables import Column, number
 from qa_arch.types import QuestionSet
 
-MeasureName = Literal["exact", "f1", "spans", "auroc", "aurc"]
+MeasureName = Literal["exact", "f1", "forced_f1", "auroc", "aurc"]
 MEASURES: Mapping[MeasureName, str] = {
     "exact": "EM",
     "f1": "F1",
-    "spans": "answerable F1 (forced answer)",
+    "forced_f1": "answerable F1 (forced answer)",
     "auroc": "AUROC, answerable",
     "aurc": "AURC",
 }
@@ -120,7 +120,7 @@ class Samples:
 
     def where(self, measure: MeasureName) -> Bools:
         """Mask of the questions that a measure averages over."""
-        return self.first.answerable if measure == "spans" else np.ones(len(self.first), dtype=bool)
+        return self.first.answerable if measure == "forced_f1" else np.ones(len(self.first), dtype=bool)
 
     def testable(self, where: Bools) -> bool:
         """Whether there are several sampling units among the questions ``where``."""
@@ -131,13 +131,13 @@ class Samples:
         scores = self.systems[label].scores(measure)
         if scores is None:
             kinds = np.unique(self.first.answerable).tolist()
-            if (measure == "auroc" and len(kinds) < 2) or (measure == "spans" and kinds == [False]):
+            if (measure == "auroc" and len(kinds) < 2) or (measure == "forced_f1" and kinds == [False]):
                 only = "answerable" if kinds[0] else "unanswerable"
                 raise RunError(f"{self.split} has only {only} questions, so no {MEASURES[measure]}")
             lacking = [sample for sample in self.systems.values() if sample.scores(measure) is None]
             folders = ", ".join(str(sample.rows[0].folder) for sample in lacking)
             adopted = {sample.records[0].adopted for sample in lacking}
-            needed = "" if measure == "spans" else " with null odds (qa-arch adopt ... --na-prob)"
+            needed = "" if measure == "forced_f1" else " with null odds (qa-arch adopt ... --na-prob)"
             needed += "" if measure == "auroc" else " from a file that answers every question"
             remedies = [
                 *(["score the run again"] if False in adopted else []),

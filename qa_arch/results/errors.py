@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,10 @@ from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.metrics.squad import Normalised
 from qa_arch.records import (
     CALIBRATED,
+    FORCED,
     GIVEN,
-    MARGIN_0,
-    NEVER_NULL,
     ORACLE,
+    THRESHOLD_0,
     Epoch,
     RunRecord,
     SplitFacts,
@@ -220,11 +220,12 @@ def _text(example: Example, start: int, end: int) -> str:
 
 POINTS = {
     CALIBRATED: "calibrated",
-    MARGIN_0: "threshold 0",
+    THRESHOLD_0: "threshold 0",
     GIVEN: "given",
-    NEVER_NULL: "forced answer",
-    ORACLE: "oracle (upper bound)",
+    FORCED: "forced answer",
+    ORACLE: "oracle",
 }
+"""Operating points as people read them, in the order of tables."""
 SCORES = (
     *("exact", "f1", "HasAns_exact", "HasAns_f1", "NoAns_exact"),
     *("answerable_precision", "answerable_recall"),
@@ -242,7 +243,7 @@ SETTINGS = (
 )
 """Settings shown besides those of the model, compression and distillation."""
 _BARS = "▁▂▃▄▅▆▇█"
-_NO_CURVES = ("calibration_f1_at_0", "calibration_spans_f1", "train_seconds", "windows_per_second")
+_NO_CURVES = ("calibration_threshold_0_f1", "calibration_forced_f1", "train_seconds", "windows_per_second")
 
 
 @dataclass(frozen=True)
@@ -387,18 +388,20 @@ def scores_table(record: RunRecord) -> Table:
         for key in sorted(points, key=[*POINTS, *points].index):
             if not (key == CALIBRATED and unfitted):  # repeats threshold 0
                 point = points[key]
-                place = {"model": split, "run": POINTS.get(key, "none"), "margin": key}
+                place = {"split": split, "operating_point": POINTS.get(key)}
                 scores = {**point.flat(), "exact": point.exact}
                 rows.append({**place, **scores, "null_threshold": point.threshold})
     others = [point for points in record.scores.values() for point in points.values()]
     measured = {key for point in others if not is_squad(point.protocol) for key in point.metrics}
     keys = (*SCORES, *(key for key in COLUMNS if key in measured))
     shown = [c for c in select_columns(keys) if any(row.get(c.key) is not None for row in rows)]
-    (threshold,) = select_columns(["null_threshold"])
-    columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
-    if rows and all(row["run"] == "none" for row in rows):  # a task without a null
-        columns = [columns[0], *shown]
-    notes = [f"{split}{rules}" for split in record.scores if (rules := record.facts(split).rules)]
+    columns = [text("split", "set"), *shown]
+    if any(row["operating_point"] for row in rows):  # not a task without a null
+        columns[1:1] = [text("operating_point", "operating point")]
+        columns += select_columns(["null_threshold"])
+    bound = "oracle: fitted on the scored questions, an upper bound"
+    notes = [bound] if any(ORACLE in points for points in record.scores.values()) else []
+    notes += [f"{split}{rules}" for split in record.scores if (rules := record.facts(split).rules)]
     return Table("", columns, rows, notes)
 
 

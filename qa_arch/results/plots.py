@@ -235,7 +235,7 @@ def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str =
     )
     if most < 2:
         return figures
-    key = "calibration_spans_f1" if measure == "spans" else f"calibration_{measure}"
+    key = f"calibration_{measure}"
     return figures + figure_html(
         f"{prefix}learned",
         f"Calibration {MEASURES[measure]} by epoch",
@@ -246,13 +246,13 @@ def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str =
     )
 
 
-def cost_figures(shown: Sequence[Shown], measure: MeasureName, score: str) -> tuple[str, str]:
-    """The column ``score`` over each of ``COSTS`` that differs between runs, and a note on the others."""
+def cost_figures(shown: Sequence[Shown], measure: MeasureName) -> tuple[str, str]:
+    """``measure`` over each of ``COSTS`` that differs between runs, and a note on the others."""
     figures, same, unknown = "", [], []
     small = {"height": 230, "margin": {"l": 44, "r": 10, "t": 8, "b": 38}}
     for key, unit in COSTS.items():
         title, rows = COLUMNS[key].heading, [run.row for s in shown for run in s.runs]
-        values = list(dict.fromkeys(row[key] for row in rows if None not in (row.get(key), row.get(score))))
+        values = list(dict.fromkeys(row[key] for row in rows if None not in (row.get(key), row.get(measure))))
         if len(values) < 2:  # a single value explains no score
             same += [f"{title} {COLUMNS[key].text({key: value})}" for value in values]
             unknown += [] if values else [title]
@@ -260,7 +260,7 @@ def cost_figures(shown: Sequence[Shown], measure: MeasureName, score: str) -> tu
         wide = key != "strategy" and 0 < 20 * min(values) < max(values)
         axis = {"type": "log" if wide else "category" if key == "strategy" else "linear", "nticks": 6}
         axis |= {"exponentformat": "SI"} | ({} if wide or key == "strategy" else {"rangemode": "tozero"})
-        traces = dots(shown, lambda run, key=key: (run.row.get(key), run.row.get(score)))  # type: ignore[misc]
+        traces = dots(shown, lambda run, key=key: (run.row.get(key), run.row.get(measure)))  # type: ignore[misc]
         layout = axes(unit or title, f"{MEASURES[measure]}, %", axis, **small)
         figures += figure_html(f"cost-{key}", f"{MEASURES[measure]} and {title}", "", traces, layout)
     note = f"Not drawn, as all runs have the same: {'; '.join(same)}. " if same else ""
@@ -277,7 +277,7 @@ def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
     """Scores over the null threshold, risk over coverage, and precision over recall of abstention."""
     curves = [run.curves for s in shown for run in s.runs if run.curves is not None]
     odds = np.concatenate(
-        [own["margin"][np.isfinite(own["margin"])] for own in curves] or [np.array([0.0, 1.0])]
+        [own["threshold"][np.isfinite(own["threshold"])] for own in curves] or [np.array([0.0, 1.0])]
     )
     low, high = np.percentile(odds, [1, 99])
     room = 0.03 * (high - low)
@@ -290,7 +290,7 @@ def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
             own, threshold = run.curves, run.record.threshold
             if own is None or threshold is None or threshold.value is None:
                 return None
-            at = max(0, int(np.searchsorted(own["margin"], threshold.value, "right")) - 1)
+            at = max(0, int(np.searchsorted(own["threshold"], threshold.value, "right")) - 1)
             return own[x][at], own[y][at]
 
         def path(run: Run) -> Points | None:
@@ -306,7 +306,7 @@ def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
             f"{name} over the null threshold",
             "“No answer” is given where the null odds exceed the threshold; a mark is a run's own. Curves end"
             f" where unknown scores of abstained answers would be needed.{_bands(shown)}",
-            drawn("margin", score, steps=True),
+            drawn("threshold", score, steps=True),
             axes("null threshold", f"{name}, %", {"range": [low - room, high + room]}),
             reason,
         )
@@ -441,8 +441,8 @@ def breakdown_figures(shown: Sequence[Shown], breakdowns: Sequence[Breakdown], m
 
 def _by_level(rows: Questions, breakdown: Breakdown, measure: MeasureName) -> Floats:
     """Mean of the measure in percent for every level; NaN for a level without questions of the measure."""
-    where = rows.answerable if measure == "spans" else np.ones(len(rows), dtype=bool)
-    values = rows.span_f1 if measure == "spans" else getattr(rows, measure)
+    where = rows.answerable if measure == "forced_f1" else np.ones(len(rows), dtype=bool)
+    values = rows.span_f1 if measure == "forced_f1" else getattr(rows, measure)
     level, levels = breakdown.level[where], len(breakdown.names)
     with np.errstate(invalid="ignore"):
         return 100 * np.bincount(level, values[where], levels) / np.bincount(level, minlength=levels)

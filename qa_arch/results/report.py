@@ -83,9 +83,9 @@ from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
 
-_MEASURES: Mapping[MeasureName, str] = {"exact": "exact", "f1": "f1", "spans": "spans_f1"}
-"""Measures of the page and their columns; the last only if some questions have no answer."""
-_SCORES = (*_MEASURES.values(), "HasAns_f1", "NoAns_f1", "answerable_recall", "f1_at_0", "null_threshold")
+_MEASURES: tuple[MeasureName, ...] = ("exact", "f1", "forced_f1")
+"""Measures of the page; the last only if some questions have no answer."""
+_SCORES = (*_MEASURES, "HasAns_f1", "NoAns_f1", "answerable_recall", "threshold_0_f1", "null_threshold")
 _COSTS = (
     "batch",
     "strategy",
@@ -96,8 +96,8 @@ _COSTS = (
     "peak_memory_mb",
 )
 _CALIBRATION = ("ece", "ece_fitted", "answerable_ece", "auroc")
-FROM_ROWS: Mapping[MeasureName, str] = {"spans": "spans_f1", "aurc": "aurc"}
-"""Measures that records may lack, and their columns."""
+FROM_ROWS: tuple[MeasureName, ...] = ("forced_f1", "aurc")
+"""Measures that records may lack."""
 DRAWN = 6
 """Systems that are drawn when the page opens, the best first; the legend switches the others on."""
 SIGNIFICANT = 0.05
@@ -346,12 +346,12 @@ def _sections(
     unit: Unit | None,
 ) -> dict[str, str]:
     """HTML of every section that depends on the scored set."""
-    measures = [name for name in _MEASURES if name != "spans" or scored.facts.unanswerable]
+    measures = [name for name in _MEASURES if name != "forced_f1" or scored.facts.unanswerable]
     measure = measure if measure in measures else "f1"
     table = _fill_rows(scored, shown)
     tests, notes = _tests(scored, shown, baseline, sorted(measures, key=lambda name: name != measure), unit)
     better = {
-        (row["model"], _MEASURES[name])
+        (row["model"], name)
         for name, tested in tests.items()
         for row in tested.rows
         if (row.get("delta") or 0) > 0 and row["p_holm"] < SIGNIFICANT
@@ -359,7 +359,7 @@ def _sections(
     notes += [f"bold: better than {baseline}, corrected p < {SIGNIFICANT}"] if better else []
     notes = [*table.notes, *([FITTED] if scored.split == CALIBRATION else []), *notes]
     references = [row for row in table.rows if "run" not in row]
-    costs, costs_note = cost_figures(shown, measure, _MEASURES[measure])
+    costs, costs_note = cost_figures(shown, measure)
     calibration = _html(_systems_table("Calibration", shown, (*_CALIBRATION, "aurc"), notes=[_CALIBRATED]))
     calibration = calibration if scored.rows else ""
     mark: Mark = lambda row, column: "better" if (row["model"], column.key) in better else ""  # noqa: E731
@@ -395,9 +395,9 @@ def _fill_rows(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
         run.row = {**row, "model": run.label, "href": f"run-{run.number}", "created": created}
         run.row["error"] = (run.record.error or "").strip().rpartition("\n")[2] or None
         sample = Sample([], [run.rows] if run.rows is not None else [])
-        for measure, key in FROM_ROWS.items():
+        for measure in FROM_ROWS:
             if sample.rows and (scores := sample.scores(measure)) is not None:
-                run.row[key] = float(np.nanmean(scores))
+                run.row[measure] = float(np.nanmean(scores))
     return table
 
 

@@ -58,7 +58,7 @@ class SuiteSet:
     @property
     def measure(self) -> MeasureName:
         """Measure that systems are compared by on the set."""
-        return "spans" if self.facts.protocol == "1.1" else "f1"
+        return "forced_f1" if self.facts.protocol == "1.1" else "f1"
 
     def split_in(self, record: RunRecord) -> str | None:
         """Name of the set in the run's record; None if the run was not scored on it."""
@@ -131,7 +131,7 @@ def _score_table(
         facts, code = test.facts, test.facts.extra.get("language")
         language = f", by the rules of language {code}" if code else ""
         spans, at = ", of the best spans", " at the null threshold of calibration, if any"
-        forced = spans if test.measure == "spans" else at
+        forced = spans if test.measure == "forced_f1" else at
         nothing = f", {facts.unanswerable:,} of them unanswerable" if facts.unanswerable else ""
         skipped = f", faulty records left out: {facts.skipped:,}" if facts.skipped else ""
         counts = f"{facts.questions:,} questions{nothing}{skipped}"
@@ -203,7 +203,7 @@ def _transfer_figures(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> di
             losses.append((best.f1 or 0.0) - (own.f1 or 0.0))
     errors = [error for rows in sample.rows if (error := ece(rows.confidence, rows.exact)) is not None]
     risk = sample.scores("aurc")
-    forced = test.measure == "spans"
+    forced = test.measure == "forced_f1"
     exact = [rows.span_exact if forced else rows.exact for rows in sample.rows]
     consistency = [_consistency(test.contrasts, e) for e in exact if test.contrasts is not None]
     figures = {
@@ -228,4 +228,4 @@ def _dev_f1(record: RunRecord, measure: MeasureName) -> float | None:
     if measure == "f1":
         point = record.compared_point(DEV)
         return None if point is None else point.f1
-    return record.spans_f1(DEV)
+    return record.forced_f1(DEV)

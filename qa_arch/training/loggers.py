@@ -28,11 +28,11 @@ from qa_arch.qa.files import PREDICTIONS
 from qa_arch.records import (
     CALIBRATION,
     DEV,
-    MARGIN_0,
-    NEVER_NULL,
+    FORCED,
     ORACLE,
     QUESTIONS,
     RECORD,
+    THRESHOLD_0,
     WANDB,
     RunRecord,
     is_squad,
@@ -288,8 +288,8 @@ COMPARED_BY = (
     *("answerable_precision", "answerable_recall", "threshold"),
 )
 OTHER_POINTS = {
-    "f1_at_0": (MARGIN_0, "f1"),
-    "spans_f1": (NEVER_NULL, "HasAns_f1"),
+    "threshold_0_f1": (THRESHOLD_0, "f1"),
+    "forced_f1": (FORCED, "HasAns_f1"),
     "oracle_f1": (ORACLE, "f1"),
 }
 """Score name -> the operating point it is taken from, and its key there."""
@@ -309,7 +309,7 @@ class Outcome:
     def summary(self) -> dict[str, float]:
         """At most ``MAX_SUMMARY`` values: the scores that runs are compared by, dev first, and the cost.
 
-        Scores are named like those of epochs: ``dev/f1``, ``calibration/spans_f1``.
+        Scores are named like those of epochs: ``dev/f1``, ``calibration/forced_f1``.
         """
         record, scores = self.record, dict[str, Any]()
         for split in sorted(record.scores, key=lambda split: split != DEV):

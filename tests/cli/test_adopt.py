@@ -230,10 +230,10 @@ def test_adopted_predictions_score_like_their_run(trained, tmp_path, monkeypatch
     assert {row["delta"] for row in differences} == {0.0}
     assert "AUROC, answerable" in {row["name"] for row in differences}
     assert {row["name"] for row in rows("compare", trained, "runs/silent")}.isdisjoint({"AUROC, answerable"})
-    table = rows("tables", trained, "runs", "--columns", "model,f1,auroc,spans_f1")
+    table = rows("tables", trained, "runs", "--columns", "model,f1,auroc,forced_f1")
     mine, copied, silent = (next(r for r in table if r["model"] == m) for m in ("bert", "copy", "silent"))
     assert copied["f1"] == silent["f1"] == mine["f1"]
-    assert (copied["auroc"], silent.get("auroc"), copied["spans_f1"]) == (mine["auroc"], None, None)
+    assert (copied["auroc"], silent.get("auroc"), copied["forced_f1"]) == (mine["auroc"], None, None)
     shown = json.loads(qa_arch("show", "runs/copy", *data, "--json")[1])
     assert sum(shown["errors"].values()) == 600
     assert shown["errors"]["answerable, not answered"] > 0

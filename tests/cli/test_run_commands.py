@@ -289,7 +289,7 @@ def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, twin, 
     assert both["model"] == "bert-ensemble-2"
     assert both["members"] == [f"{run.name} ({single['run_hash'][:8]})" for run in (twin, trained)]
     assert both["parameters"]["total"] == 2 * single["parameters"]["total"]
-    spans = (record["scores"]["dev"]["never_null"]["metrics"]["f1"] for record in (single, both))
+    spans = (record["scores"]["dev"]["forced"]["metrics"]["f1"] for record in (single, both))
     assert next(spans) == pytest.approx(next(spans), abs=0.5)
     assert (out / "questions.parquet").is_file()
     assert set(both["scores"]) == {"dev"}

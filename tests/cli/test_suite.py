@@ -12,7 +12,7 @@ from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.files import write_json
 from qa_arch.records import (
-    NEVER_NULL,
+    FORCED,
     ORACLE,
     questions_folder,
     read_questions,
@@ -82,7 +82,7 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     record = read_record(run_folder)
     splits = {record.facts(split).name: split for split in record.scores}
     german, mixed = splits["spans"], splits["mixed"]
-    assert by_model["bert"]["german_mean"] == pytest.approx(record.point(german, NEVER_NULL).f1, abs=1e-6)
+    assert by_model["bert"]["german_mean"] == pytest.approx(record.point(german, FORCED).f1, abs=1e-6)
     assert by_model["bert"]["mixed_mean"] == pytest.approx(record.compared_point(mixed).f1, abs=1e-6)
     assert by_model["right"]["german_mean"] == 100
     assert "mixed_mean" not in by_model["right"]
@@ -94,7 +94,7 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert set(rows) == {("mixed", "bert"), ("german", "bert"), ("german", "right")}
     lost = record.point(mixed, ORACLE).f1 - record.compared_point(mixed).f1
     assert rows["mixed", "bert"]["threshold_loss"] == pytest.approx(lost, abs=1e-6)
-    drop = record.point(german, NEVER_NULL).f1 - record.point("dev", NEVER_NULL).metric("HasAns_f1")
+    drop = record.point(german, FORCED).f1 - record.point("dev", FORCED).metric("HasAns_f1")
     assert rows["german", "bert"]["from_dev"] == pytest.approx(drop, abs=1e-6)
     difference = by_model["bert"]["german_mean"] - 100
     assert rows["german", "bert"]["delta"] == pytest.approx(difference, abs=1e-5)

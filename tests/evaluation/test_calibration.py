@@ -91,7 +91,7 @@ def test_answerable_ece_column_matches_the_fit(tmp_path):
     record = calibrated_record(tmp_path, None)
     rows = load_questions(tmp_path, record, CALIBRATION)
     probability = answerable_probability(rows.null_odds, *fit_answerability(rows.null_odds, rows.answerable))
-    expected = 100 * reliability(probability, rows.answerable).ece
+    expected = reliability(probability, rows.answerable).ece
     columns = ("model", "f1", "answerable_ece")
     (row,) = runs_table([(tmp_path, record)], split=CALIBRATION, columns=columns).rows
     assert row["answerable_ece"] == pytest.approx(expected, abs=0.2)
@@ -119,21 +119,21 @@ def test_single_kind_of_question_has_no_prior_and_no_answerability(tmp_path):
     assert record.threshold.prior is None
 
 
-def test_spans_auc_is_span_f1_plus_auroc():
+def test_forced_auc_is_span_f1_plus_auroc():
     outputs = SimpleNamespace(best_predictions=predictions(QUESTIONS))
     scores = task.validation_scores(QUESTIONS, outputs)
     odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])
     answerable = np.array([example.answerable for example in QUESTIONS.examples])
     ordered = odds[answerable][:, None] < odds[~answerable][None]
     assert scores["calibration_auroc"] == pytest.approx(100 * ordered.mean())
-    total = scores["calibration_spans_f1"] + scores["calibration_auroc"]
-    assert scores["calibration_spans_auc"] == pytest.approx(total)
+    total = scores["calibration_forced_f1"] + scores["calibration_auroc"]
+    assert scores["calibration_forced_auc"] == pytest.approx(total)
     all_answerable = replace(
         QUESTIONS, examples=tuple(e for e in QUESTIONS.examples if e.answerable), protocol="1.1"
     )
     outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
     scores = task.validation_scores(all_answerable, outputs)
-    assert scores["calibration_spans_auc"] == scores["calibration_f1"]
+    assert scores["calibration_forced_auc"] == scores["calibration_f1"]
 
 
 def test_references_are_computed_once_for_each_pair_of_sets(tmp_path, monkeypatch, caplog):

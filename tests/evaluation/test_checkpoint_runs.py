@@ -85,7 +85,7 @@ def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
     assert qa_arch("evaluate", "--run", str(RECORD), "--data", "dev.json")[0] == 0
     record = read_record(RECORD)
     assert record.threshold.fitted_on == "calibration"
-    fitted, plain = (record.scores["calibration"][name] for name in ("calibrated", "margin_0"))
+    fitted, plain = (record.scores["calibration"][name] for name in ("calibrated", "threshold_0"))
     assert fitted.threshold == record.threshold.value == record.scores["dev"]["calibrated"].threshold
     assert fitted.f1 == max(point.f1 for point in (fitted, plain))
     assert record.facts("calibration").titles == tuple(sorted(generate(1, 4, 1, "calibration").titles))

@@ -40,7 +40,7 @@ def test_ensemble_of_one_run_scores_as_the_run_does(decision, run) -> None:
     rows = load_questions(*run, DEV)
     expected = {
         "f1": rows.f1.mean(),
-        "spans": rows.span_f1[rows.answerable].mean(),
+        "forced_f1": rows.span_f1[rows.answerable].mean(),
         "auroc": auroc(-rows.null_odds, rows.answerable),
     }
     assert decision.ensemble([run]) == pytest.approx({name: 100 * value for name, value in expected.items()})

@@ -39,6 +39,13 @@ SELECTION = {
     "types": None,
 }
 """A section that every config had."""
+SCHEMA_3_NAMES = {
+    "threshold_0": "margin_0",
+    "forced": "never_null",
+    "calibration_threshold_0_f1": "calibration_f1_at_0",
+    "calibration_forced_f1": "calibration_spans_f1",
+    "calibration_forced_auc": "calibration_spans_auc",
+}
 
 
 @pytest.fixture
@@ -54,8 +61,14 @@ def run(tmp_path):
 
 def earlier(run: Path, schema: int) -> dict:
     """Rewrite the record in an earlier schema; returns what was there before."""
-    now = json.loads((run / RECORD).read_text())
-    old = {**now, "schema": schema, "config_hash": now["run_hash"]}
+    text = (run / RECORD).read_text()
+    now = json.loads(text)
+    for name, before in SCHEMA_3_NAMES.items():
+        text = text.replace(f'"{name}":', f'"{before}":')
+    if schema == 3:
+        (run / RECORD).write_text(json.dumps({**json.loads(text), "schema": 3}))
+        return now
+    old = {**json.loads(text), "schema": schema, "config_hash": now["run_hash"]}
     for key in ("settings_hash", "run_hash", "rows"):
         del old[key]
     config = old["config"] = json.loads(json.dumps(now["config"]))
@@ -75,7 +88,7 @@ def earlier(run: Path, schema: int) -> dict:
     return now
 
 
-@pytest.mark.parametrize("schema", [1, 2])
+@pytest.mark.parametrize("schema", [1, 2, 3])
 def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(migration, run, schema):
     """Hashes are those that its code stored and its folder bears; the rows are written in the new types."""
     record, rows = read_record(run), (run / QUESTIONS).read_bytes()
@@ -122,7 +135,7 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
         ({"status": "running"}, "still running"),
         ({"rows": {"dev": "0"}}, "not the rows that the scores belong to"),
         ({"config": {**raw["config"], "optim": {"layer_decay": 0.9}}}, "optim.layer_decay: is 0.9"),
-        ({"schema": 4}, "not a record of schema 1 to 3"),
+        ({"schema": 5}, "not a record of schema 1 to 4"),
     ):
         (run / RECORD).write_text(json.dumps({**raw, **changes}))
         written = [(run / name).read_bytes() for name in (RECORD, CONFIG, QUESTIONS)]
@@ -143,6 +156,7 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
             {"head": {"_target_": POINTER, "bidirectional": False, "hidden": 7, "shortcut": False}},
         ),
         ({"model": {"_target_": BERT_MATCH, "pointer": "linear"}}, {"head": {"_target_": LINEAR}}),
+        ({"trainer": {"select": "spans_auc"}}, {"select": "forced_auc"}),
         ({"logger": {"name": "none", "mode": "auto"}}, {"_target_": None}),
         ({"logger": {"name": "wandb", "mode": "offline", "tags": ["a"]}}, WANDB),
         (

@@ -45,7 +45,7 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     assert all(row["split"] == "dev" and row["protocol"] == "1.1" for row in table.rows)
     logistic = runs[0][1]
     by_penalty = dict(zip((0.001, 1e6), logistic.epochs[-1].metrics["calibration_f1_by_l2"], strict=True))
-    chosen = logistic.scores["calibration"]["never_null"].f1
+    chosen = logistic.scores["calibration"]["forced"].f1
     assert by_penalty[logistic.epochs[-1].value("chosen_l2")] == chosen == max(by_penalty.values())
     assert logistic.best_epoch == 0
     assert logistic.epochs[0].value("calibration_f1") == chosen, "one value, as in every record"

@@ -54,7 +54,7 @@ FAULTS = (
     Fault(name="threshold splits equal null odds", at="abstention:fit_threshold",
           test="test_null_threshold",
           old="if above == odds: continue", new="pass"),
-    Fault(name="never_null abstains at threshold 0", at="at_thresholds", test="test_null_threshold",
+    Fault(name="forced abstains at threshold 0", at="at_thresholds", test="test_null_threshold",
           old='aggregate(scored, "2.0")', new='aggregate(scored, "2.0", null_scores=odds, threshold=0.0)'),
     Fault(name="sign of the null odds is flipped", at="with_null", test="test_answers",
           old="null[has_span].astype(np.float64) - top[best[has_span]]",

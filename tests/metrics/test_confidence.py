@@ -48,7 +48,7 @@ def test_fitted_temperature_is_recovered_and_calibrated(temperature):
     fitted = fit_temperature(score, null, offsets, right, threshold=0.0)
     assert fitted == pytest.approx(temperature, rel=0.06)
     all_confidences = confidences(score, null, offsets, threshold=0.0, temperature=fitted)
-    assert reliability(all_confidences.reshape(-1, 5).max(1), right).ece < 0.01
+    assert reliability(all_confidences.reshape(-1, 5).max(1), right).ece < 1
 
 
 def test_fitted_temperature_minimises_the_loss():
@@ -86,9 +86,9 @@ def sample_odds(seed=0, n=60):
     return odds, value, answerable
 
 
-def scores_at(odds, value, answerable, margin):
+def scores_at(odds, value, answerable, threshold):
     """Scores of every curve at one null threshold, question by question."""
-    answered = [o <= margin for o in odds]
+    answered = [o <= threshold for o in odds]
     scores = [v if a else float(not h) for v, a, h in zip(value, answered, answerable, strict=True)]
     abstained = [not a for a in answered]
 
@@ -112,9 +112,9 @@ def scores_at(odds, value, answerable, margin):
 def test_threshold_curves_match_scoring_question_by_question(seed):
     columns = sample_odds(seed)
     curves, _ = thresholds(*columns, points=1000)
-    assert len(curves["margin"]) == len(set(columns[0])) + 1
-    for index, margin in enumerate(curves["margin"]):
-        expected = scores_at(*columns, margin)
+    assert len(curves["threshold"]) == len(set(columns[0])) + 1
+    for index, threshold in enumerate(curves["threshold"]):
+        expected = scores_at(*columns, threshold)
         assert {name: curves[name][index] for name in expected} == pytest.approx(expected, nan_ok=True)
 
 
@@ -131,7 +131,7 @@ def test_area_is_the_mean_risk_over_coverages():
 def test_curves_end_at_an_unknown_value():
     odds, answerable = np.array([-3.0, -2, -1, 0, 1]), np.array([True, False, True, True, True])
     curves, area = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
-    assert curves["margin"].tolist() == [-4, -3, -2, -1]  # the value of the unanswerable question is 0
+    assert curves["threshold"].tolist() == [-4, -3, -2, -1]  # the value of the unanswerable question is 0
     assert area is None
     assert curves["score"].tolist() == [20, 40, 20, 30]
 
@@ -145,7 +145,7 @@ def test_sets_with_a_single_kind_of_question(answerable):
 
 def test_nan_odds_never_abstain_and_infinite_ones_always():
     curves, _ = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
-    assert curves["margin"].tolist()[1:] == [-math.inf, math.inf]
+    assert curves["threshold"].tolist()[1:] == [-math.inf, math.inf]
     assert curves["score"].tolist() == [0, 50, 50]
 
 
@@ -155,4 +155,4 @@ def test_reliability_by_hand():
     assert result.confidence == pytest.approx([0.05, 0.15, 0.975])
     assert result.observed == pytest.approx([0, 0.5, 1])
     assert result.count.tolist() == [1, 2, 2]
-    assert result.ece == pytest.approx((0.05 + 2 * 0.35 + 2 * 0.025) / 5)
+    assert result.ece == pytest.approx((5 + 2 * 35 + 2 * 2.5) / 5)

@@ -111,12 +111,12 @@ def test_three_operating_points(gold_set):
     # Threshold 0 answers a (right) and d (wrong): a, c right. 5 answers all: a, b right. Three are right
     # between -2 and -1 (a, c, d) and between 1 and 3 (a, b, c); the former is nearer 0.
     assert [(name, scores.exact, scores.threshold) for name, scores in list(points.items())[:3]] == [
-        ("margin_0", 50.0, 0.0),
+        ("threshold_0", 50.0, 0.0),
         ("calibrated", 50.0, 5.0),
         ("oracle", 75.0, -1.5),
     ]
     assert points["calibrated"].official["NoAns_exact"] == 0.0
-    spans = points["never_null"].official
+    spans = points["forced"].official
     assert (spans["HasAns_exact"], spans["NoAns_exact"]) == (100.0, 0.0)
     assert calibrate(gold_set(golds), answers) == -1.5
     for scores in list(points.values())[:3]:
@@ -234,7 +234,7 @@ def test_answerability_with_a_prior_is_calibrated_on_that_share():
     other_odds, other = sample_odds(share=0.6, seed=1)
     unweighted, weighted = (fit_answerability(odds, answerable, prior) for prior in (None, 0.6))
     errors = [reliability(answerable_probability(other_odds, *f), other).ece for f in (unweighted, weighted)]
-    assert errors[1] < 0.03 < errors[0]
+    assert errors[1] < 3 < errors[0]
 
 
 def test_answerability_slope_is_finite_for_separable_and_huge_odds():

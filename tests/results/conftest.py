@@ -24,10 +24,10 @@ from qa_arch.types import Example, Gold, QuestionSet
 def points(exact: float, protocol: str) -> dict:
     if protocol == "1.1":
         scores = {"exact_match": exact, "f1": exact + 5, "threshold": None}
-        return {"never_null": scores | {"protocol": protocol, "metric_version": "1"}}
+        return {"forced": scores | {"protocol": protocol, "metric_version": "1"}}
     offsets = {"exact": 0, "f1": 2, "HasAns_exact": 10, "HasAns_f1": 14, "NoAns_exact": -10, "NoAns_f1": -10}
     facts = {"threshold": 0.25, "protocol": protocol, "metric_version": "1"}
-    shifts = {"margin_0": -1, "calibrated": 0, "oracle": 1, "never_null": -20}
+    shifts = {"threshold_0": -1, "calibrated": 0, "oracle": 1, "forced": -20}
     return {
         name: {key: exact + shift + offset for key, offset in offsets.items()} | facts
         for name, shift in shifts.items()
@@ -170,7 +170,7 @@ def make_run(tmp_path):
         }
         exact, f1 = (100 * sum(columns[key]) / len(questions) for key in ("exact", "f1"))
         scores = {"exact": exact, "f1": f1, "protocol": "2.0", "metric_version": "1"}
-        points = {"calibrated": scores | {"threshold": 0.5}, "margin_0": scores}
+        points = {"calibrated": scores | {"threshold": 0.5}, "threshold_0": scores}
         fields = {
             "seed": seed,
             "config": {"seed": seed, "trainer": {"batch_size": 8}, "model": {"name": model}},

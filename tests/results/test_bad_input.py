@@ -80,11 +80,11 @@ DAMAGE = {
     ),
     "of an earlier schema": (
         with_field("schema", value=2),
-        "record of schema 2, this version reads 3; migrate it: python experiments/migrate_records.py ",
+        "record of schema 2, this version reads 4; migrate it: python experiments/migrate_records.py ",
     ),
     "of a later schema": (
         with_field("schema", value=7),
-        "record of schema 7, this version reads 3; use the qa_arch version that wrote it",
+        "record of schema 7, this version reads 4; use the qa_arch version that wrote it",
     ),
     "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
     "with an unknown status": (with_field("status", value="splendid"), "splendid"),

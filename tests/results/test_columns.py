@@ -41,9 +41,9 @@ def test_columns_from_question_rows_match_the_metrics(runs):
         questions = load_questions(path, record)
         assert row["auroc"] == pytest.approx(100 * auroc(-questions.null_odds, questions.answerable))
         ece = reliability(questions.probability, questions.span_exact > 0).ece
-        assert row["ece"] == pytest.approx(100 * ece)
+        assert row["ece"] == pytest.approx(ece)
         fitted = reliability(questions.confidence, questions.exact > 0).ece
-        assert row["ece_fitted"] == pytest.approx(100 * fitted)
+        assert row["ece_fitted"] == pytest.approx(fitted)
     assert "auroc" not in table.rows[0], "a heuristic has no question rows"
     assert "auroc" not in runs_table(records).rows[-1], "rows are read only if a column needs them"
 
@@ -103,7 +103,7 @@ def test_comparison_rows_and_notes(make_record):
     plain, bert, proposed = table.rows
     assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
     assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
-    assert (bert["f1_at_0"], bert["f1_oracle"], bert["spans_f1"]) == (61.0, 63.0, 54.0)
+    assert (bert["threshold_0_f1"], bert["oracle_f1"], bert["forced_f1"]) == (61.0, 63.0, 54.0)
     assert (bert["answerable_ap"], proposed["answerable_ap"]) == (None, 71.5)
     assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
     assert [column.key for column in table.columns] == list(SPAN_COLUMNS)

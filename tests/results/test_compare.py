@@ -49,7 +49,7 @@ def test_every_measure_uses_its_own_questions_and_articles(with_articles, unit, 
             (("EM", "exact"), ("F1", "f1")),
         )
     } | {
-        MEASURES["spans"]: (lambda run: run.span_f1, answerable),
+        MEASURES["forced_f1"]: (lambda run: run.span_f1, answerable),
         MEASURES["auroc"]: (lambda run: auroc_values(-run.null_odds, run.answerable), all_questions),
         MEASURES["aurc"]: (
             lambda run: area_values(run.null_odds, run.span_f1, run.answerable),
@@ -194,7 +194,7 @@ def test_compare_command_prints_texts_and_json(two_seeds, qa_arch, tmp_path):
         (["{}", "--baseline", "nobody"], 5, "no system is called"),
         (["{}/poor-*", "--baseline", "poor"], 5, "no other system is finished"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
-        (["{}/poor-1", "{}/good-1", "--spans"], 2, "a comparison of two systems shows every measure"),
+        (["{}/poor-1", "{}/good-1", "--forced-f1"], 2, "a comparison of two systems shows every measure"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
         (["{}/poor-1", "{}/good-1", "--unit", "article"], 5, "lack the article"),
     ],
@@ -207,7 +207,7 @@ def test_invalid_compare_calls_are_refused(two_seeds, qa_arch, arguments, code, 
 
 @pytest.mark.parametrize(
     ("measure", "needed"),
-    [("auroc", "null odds (qa-arch adopt ... --na-prob), or"), ("spans", "answers from a file that")],
+    [("auroc", "null odds (qa-arch adopt ... --na-prob), or"), ("forced_f1", "answers from a file that")],
 )
 def test_all_adopted_systems_without_a_measure_are_named(two_seeds, make_run, qa_arch, measure, needed):
     folder, _, _, questions = two_seeds
@@ -249,7 +249,7 @@ def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, qu
         effects_of(unfinished, "good")
 
 
-@pytest.mark.parametrize("measure", ["spans", "auroc", "aurc"])
+@pytest.mark.parametrize("measure", ["forced_f1", "auroc", "aurc"])
 def test_threshold_free_measures_match_the_pairwise_comparison(with_articles, measure):
     _, a, b = with_articles
     table = effects_table(samples_of([a, b], "dev"), a.label, measure=measure)
@@ -262,7 +262,7 @@ def test_threshold_free_measures_match_the_pairwise_comparison(with_articles, me
     area = {
         "auroc": lambda run: 100 * auroc(-run.null_odds, run.answerable),
         "aurc": lambda run: thresholds(run.null_odds, run.span_f1, run.answerable)[1],
-        "spans": lambda run: 100 * run.span_f1[run.answerable].mean(),
+        "forced_f1": lambda run: 100 * run.span_f1[run.answerable].mean(),
     }[measure]
     assert row[f"{measure}_mean"] == pytest.approx(np.mean([area(run) for run in runs]), abs=1e-6)
 
@@ -304,7 +304,7 @@ def test_experiments_on_disjoint_articles_are_pooled(qa_arch):
     pooled = {row["measure"]: row for row in table["rows"] if row["experiment"] == "pooled"}
     for heading, expected in (
         (MEASURES["f1"], (1.2, 0.3, 2.1)),
-        (MEASURES["spans"], (2.4, 1.6, 3.3)),
+        (MEASURES["forced_f1"], (2.4, 1.6, 3.3)),
         (MEASURES["auroc"], (1.0, 0.2, 1.8)),
     ):
         row = pooled[heading]

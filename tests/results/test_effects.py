@@ -54,7 +54,7 @@ def test_thresholds_are_left_out_as_they_were_fitted(answer):
 def test_calibration_variance_enters_only_tests_with_a_threshold(answer):
     samples = samples_of(group_by_system(answer), "dev")
     f1, spans = (
-        samples.contrast({"bert": -1, "proposed": 1}, measure).variance for measure in ("f1", "spans")
+        samples.contrast({"bert": -1, "proposed": 1}, measure).variance for measure in ("f1", "forced_f1")
     )
     assert (f1.calibration_units, spans.calibration_units) == (4, 0)
     scores = {
@@ -92,13 +92,13 @@ def test_rows_scored_at_another_threshold_have_no_leave_one_out_thresholds(answe
 
 
 def test_power_command_extrapolates_from_the_records(answer, qa_arch):
-    arguments = ("--seeds", "5,40", "--articles", "16,500", "--measure", "spans", "--json")
+    arguments = ("--seeds", "5,40", "--articles", "16,500", "--measure", "forced_f1", "--json")
     code, out, error = qa_arch("power", ANSWER, "--baseline", "bert", *arguments)
     assert (code, error) == (0, "")
     (table,) = json.loads(out)
     rows = {(row["model"], row["units"], row["seeds"]): row for row in table["rows"]}
     effect = samples_of(group_by_system(find_runs([ANSWER])), "dev").contrast(
-        {"bert": -1, "proposed": 1}, "spans"
+        {"bert": -1, "proposed": 1}, "forced_f1"
     )
     assert rows["proposed", 16, 5]["detectable"] == pytest.approx(effect.detectable, rel=1e-4)
     assert rows["proposed", 16, 5]["at_0.5"] < rows["proposed", 16, 5]["at_1"]
@@ -110,7 +110,7 @@ def test_power_command_extrapolates_from_the_records(answer, qa_arch):
 
 
 def test_power_refuses_calibration_articles_that_change_nothing(answer, qa_arch):
-    options = ("--baseline", "bert", "--measure", "spans", "--calibration-articles", "8")
+    options = ("--baseline", "bert", "--measure", "forced_f1", "--calibration-articles", "8")
     code, _, error = qa_arch("power", ANSWER, *options)
     assert (code, "--calibration-articles: no variance" in error) == (2, True)
 

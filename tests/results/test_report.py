@@ -368,9 +368,9 @@ def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, m
     experiment_figures(ANSWER)
     committed = json.loads((ANSWER / "table.json").read_text(encoding="utf-8"))
     readme = (ANSWER.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
-    assert call(ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "r.html", "--spans")[0] == 0
+    assert call(ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "r.html", "--forced-f1")[0] == 0
     page = page_tables(tmp_path / "r.html")
-    for index, measure in enumerate(("f1", "spans")):
+    for index, measure in enumerate(("f1", "forced_f1")):
         options = ("--baseline", "bert", "--measure", measure, "--json")
         compared = qa_arch("compare", ANSWER / "records", *options)
         tables = [

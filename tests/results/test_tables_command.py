@@ -40,7 +40,7 @@ def experiment(workdir, make_record):
     write_record(folder / "records" / "v2" / "proposed", make_record("proposed", 65.0))
     write_record(folder / "records" / "v1" / "bert", make_record("bert", 70.0, protocol="1.1", data="one"))
     published = 'Published("Elsewhere", {"exact": 80.0, "f1": 83.5}, "all of dev")'
-    columns = '["model", "exact", "spans_f1"]'
+    columns = '["model", "exact", "forced_f1"]'
     first = f'records_table(folder, "Two", records="v2", columns={columns}, published=[{published}])'
     script(folder, f'{first}, records_table(folder, "One", records="v1")')
     log_dev_access(folder, ACCESS)

@@ -153,8 +153,8 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("scores", "value"),
     [
-        ({"margin_0": {"f1": 40.0}, "calibrated": {"f1": 50.0}, "oracle": {"f1": 60.0}}, 50.0),
-        ({"never_null": {"f1": 70.0}}, 70.0),
+        ({"threshold_0": {"f1": 40.0}, "calibrated": {"f1": 50.0}, "oracle": {"f1": 60.0}}, 50.0),
+        ({"forced": {"f1": 70.0}}, 70.0),
         (None, None),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 
 from qa_arch.training.checkpoint import BestWeights
 
-MEASURES = ("f1", "exact", "loss", "spans_auc")
+MEASURES = ("f1", "exact", "loss", "forced_auc")
 EPOCHS = [
     {f"calibration_{name}": value for name, value in zip(MEASURES, row, strict=True)}
     for row in (
@@ -40,7 +40,7 @@ def run_epochs(select: str, patience: int = 0) -> tuple[list[int], int | None, i
         ("f1", [0, 1, 3]),
         ("exact", [0, 1, 2]),
         ("loss", [0, 1]),
-        ("spans_auc", [0, 2]),
+        ("forced_auc", [0, 2]),
         ("last", [0, 1, 2, 3]),
     ],
     ids=str,

@@ -159,7 +159,7 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
     outcome = Outcome(done.record, done.folder, questions)
     assert run.summary["predictions"]["nrows"] == len(questions)
     shown = {key for key in run.summary if not key.startswith(("_", "predictions"))}
-    assert {"calibration/f1", "dev/f1_at_0", "dev/spans_f1", "seconds/fit", "parameters"} <= shown
+    assert {"calibration/f1", "dev/threshold_0_f1", "dev/forced_f1", "seconds/fit", "parameters"} <= shown
     assert shown == set(outcome.summary())
     assert len(shown) <= MAX_SUMMARY
     assert json.loads((done.folder / WANDB_RUN).read_text())["mode"] == "offline"

@@ -52,7 +52,7 @@ def test_record_of_a_finished_run_is_complete(run_training, monkeypatch):
     assert record.batch == BatchSizes(micro=4, accumulate=1, devices=1, global_size=4)
     assert record.threshold.fitted_on == "calibration"
     assert record.threshold.value == record.scores["calibration"]["oracle"].threshold
-    assert set(record.scores["dev"]) == {"margin_0", "calibrated", "oracle", "never_null"}
+    assert set(record.scores["dev"]) == {"threshold_0", "calibrated", "oracle", "forced"}
     assert record.scores["dev"]["calibrated"].threshold == record.threshold.value
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
     assert len(record.epochs) == 2
