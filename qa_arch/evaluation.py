@@ -28,7 +28,7 @@ from qa_arch.config.schema import Config, refuse_recipe
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.data.files import OnError, content_hash
 from qa_arch.data.question_sets import article_names
-from qa_arch.data.sources import open_passages
+from qa_arch.data.sources import open_listed, open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
@@ -61,6 +61,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -216,7 +217,7 @@ def open_set(
         if questions.fingerprint != record.fingerprint(TRAIN):
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
         return Opened(questions, TRAIN)
-    opening: Any = partial(open_passages, use="scoring", on_error=on_error or config.data.on_error)
+    opening: Any = partial(open_listed, use="scoring", on_error=on_error or config.data.on_error)
     language, own = language or config.data.language, DEV if _takes_dev(record) else ""
     return open_permitted(
         record,
@@ -254,8 +255,9 @@ def open_permitted(
     overlap = tuple(sorted(record.trained_titles.intersection(titles(questions))))
     if overlap and not permission.allow_overlap:
         listed = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
+        shared = counted(len(overlap), "article")
         raise DataError(
-            f"{name}: shares {len(overlap)} articles with the run's training and calibration data ({listed});"
+            f"{name}: shares {shared} with the run's training and calibration data ({listed});"
             " score another set, or add --allow-overlap, which the scores then record"
         )
     if closed != permission.final:
