@@ -20,7 +20,7 @@ from qa_arch import provenance
 from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.files import OnError
-from qa_arch.data.sources import open_passages
+from qa_arch.data.sources import open_listed
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_json, write_json
 from qa_arch.metrics.squad import ENGLISH, METRIC_VERSION, abstention_warning, aggregate, score_questions
@@ -111,7 +111,7 @@ def adopt_model(
             data["on_error"] = on_error
         config = {**config, "data": data}
         options: Any = {"on_error": data.get("on_error", on_error), "language": language}
-        questions = open_passages(list(calibration), name=CALIBRATION, use="scoring", **options)
+        questions = open_listed(list(calibration), name=CALIBRATION, use="scoring", **options)
         hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
     record = replace(record, config=config, **identify({**config, **members}, hashes)._asdict())

@@ -2,9 +2,10 @@
 
 The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
 (``evaluate_run``); ``adopt`` makes a run of whatever is none. ``read`` returns the ranked answers, ``score``
-the scores and writes the files. A set may be scored if the run was not trained on its articles and the config
-leaves it open: with ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each
-access is logged in ``experiments/<name>/dev_openings.jsonl``.
+the scores and writes the files; a recipe brings its own two, and ``add_scores`` takes either. A set may be
+scored if the run was not trained on its articles and the config leaves it open: with ``data.open_dev: false``
+the dev set is closed, only ``--final`` scores it, and each access is logged in
+``experiments/<name>/dev_openings.jsonl``.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ from qa_arch.config.schema import Config, refuse_recipe
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.data.files import OnError, content_hash
 from qa_arch.data.question_sets import article_names
-from qa_arch.data.sources import open_passages
+from qa_arch.data.sources import open_listed, open_passages
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
@@ -38,7 +41,6 @@ from qa_arch.provenance import dev_access, experiment_folders, log_dev_access, r
 from qa_arch.qa import task
 from qa_arch.qa.files import question_rows, threshold_on, write_parts
 from qa_arch.qa.loading import member_runs
-from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
 from qa_arch.records import (
     CALIBRATION,
@@ -59,6 +61,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -70,6 +73,44 @@ FEW_STEPS = 300
 # Runs ---------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Permission:
+    """Sets that may be scored beyond those that are open and share no article with the training data."""
+
+    final: bool = False
+    """The dev set that the config keeps closed (``data.open_dev: false``); each access is logged."""
+    experiments: str | None = None
+    """Folder that has registrations and logs for ``final``, by default the checkout's."""
+    allow_overlap: bool = False
+    """Sets with articles that the run was trained on, which the scores then record."""
+
+
+OPEN_SETS = Permission()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A set that may be scored."""
+
+    questions: Any
+    split: str | None
+    """Its name in the record; None for a set that is not the run's own."""
+    overlap: tuple[str, ...] = ()
+    """Titles that it shares with the run's training and calibration articles."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A model's outputs for every question of a set, not scored yet."""
+
+    questions: Any
+    outputs: Any
+    """A ``Ranking`` of spans, or what the predictor of another recipe reads."""
+    facts: SplitFacts
+    seconds: float
+    """Time of inference and decoding, without feature extraction."""
+
+
 def evaluate_run(
     folder: Path,
     load: Callable[[], Reader],
@@ -79,56 +120,73 @@ def evaluate_run(
     on_error: OnError | None = None,
     language: str | None = None,
     train: bool = False,
-    final: bool = False,
-    experiments: str | None = None,
-    allow_overlap: bool = False,
+    permission: Permission = OPEN_SETS,
     null_threshold: float | None = None,
     trust: Sequence[str] = (),
 ) -> tuple[RunRecord, str]:
     """Score the run in ``folder`` on ``data``, its dev set by default; write the scores to record and files.
 
-    Returns the record and the name of the set in it. ``load`` builds the predictor, after the cheap checks;
-    ``watching`` shows progress. ``train`` and ``final`` are those of ``open_set``; ``experiments`` is the
-    folder that has registrations and logs for ``final``, by default the checkout's. ``null_threshold`` is one
-    more threshold to score at. Raises ConfigError or DataError if the set may not be scored, RunError if it
-    cannot.
+    ``load`` builds the predictor, after the cheap checks; ``watching`` shows progress. ``train`` scores the
+    questions that the run was trained on; ``null_threshold`` is one more threshold to score at. Returns and
+    raises as ``open_set`` and ``add_scores``.
     """
     record = read_record(folder)
     config = run_config(record.config)
     refuse_recipe(folder, config.model)
-    options: Any = {"on_error": on_error, "language": language, "train": train, "final": final}
-    questions, split, overlap = open_set(record, config, data, allow_overlap=allow_overlap, **options)
+    opened = open_set(record, config, data, permission, on_error=on_error, language=language, train=train)
+    questions = opened.questions
     if null_threshold is not None and questions.protocol != "2.0":
         raise ConfigError(
             f"--null-threshold: {questions.name} has no unanswerable questions ({questions.protocol}); leave"
             " it out"
         )
-    logs = experiment_folders(config.name, experiments) if final else []
-    for experiment in logs:
-        for member in _registrable(folder, record):
-            require_registered(experiment, member, questions.fingerprint)
-    predictor = load()
-    accesses = []
-    if final:
-        accesses.append(dev_access(folder.resolve().name, record.run_hash, questions))
+
+    def heuristics() -> Points | None:
+        if not config.references or train:
+            return None
+        calibration = recorded_calibration(record, config)
+        if calibration is None and record.fingerprint(CALIBRATION) is not None:
+            return None
+        return reference_scores(config, calibration, questions, (*TRUSTED, *trust))
+
+    add = partial(add_scores, folder, record, opened, load, watching, permission=permission, data=data)
+    return add(read=read, score=partial(score, given=null_threshold), heuristics=heuristics)
+
+
+def add_scores(
+    folder: Path,
+    record: RunRecord,
+    opened: Opened,
+    load: Callable[[], Any],
+    watching: Watching,
+    *,
+    permission: Permission,
+    data: Sequence[str] | None,
+    read: Callable[..., Reading],
+    score: Callable[..., tuple[Points, str]],
+    heuristics: Callable[[], Points | None],
+) -> tuple[RunRecord, str]:
+    """Score a run on the set that ``data`` opened, and add that to its files and its record as it then is.
+
+    ``read`` and ``score`` are those of this module or of a recipe. Returns the record and the name of the set
+    in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run has gone.
+    """
+    logs = _access_logs(folder, record, opened.questions.fingerprint, permission)
+    predictor, accesses = load(), []
+    if logs:
+        accesses.append(dev_access(folder.resolve().name, record.run_hash, opened.questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))
-    compares = bool(config.references) and not train
-    calibration = recorded_calibration(record, config) if compares else None
     with watching() as watch:
-        reading = read(predictor, questions, watch=watch)
-    heuristics = None
-    if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
-        heuristics = reference_scores(config, calibration, questions, (*TRUSTED, *trust))
+        reading = read(predictor, opened.questions, watch=watch)
+    references = heuristics()
     with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
         if current is None or current.created != record.created:
             raise RunError(f"{folder}: is no longer the run that was scored; score it again")
-        record, split = _named(current, questions, split, data)
-        points, rows = score(predictor, reading, folder, split=split, given=null_threshold)
-        if overlap:
-            points = {name: replace(point, overlap=overlap) for name, point in points.items()}
-        references = {name: scores for name, scores in record.references.items() if name != split}
-        if heuristics is not None:
-            references[split] = heuristics
+        record, split = _named(current, opened, data)
+        points, rows = score(predictor, reading, folder, split=split)
+        if opened.overlap:
+            points = {name: replace(point, overlap=opened.overlap) for name, point in points.items()}
+        others = {name: scores for name, scores in record.references.items() if name != split}
         if split == DEV:
             record = replace(record, seconds=replace(record.seconds, predict=round(reading.seconds, 3)))
         record = replace(
@@ -136,7 +194,7 @@ def evaluate_run(
             scores={**record.scores, split: points},
             rows={**record.rows, split: rows},
             data=record.data if split == TRAIN else {**record.data, split: reading.facts},
-            references=references,
+            references=others if references is None else {**others, split: references},
             dev_accesses=(*record.dev_accesses, *accesses),
         )
         write_record(folder, record)
@@ -146,81 +204,72 @@ def evaluate_run(
 def open_set(
     record: RunRecord,
     config: Config,
-    data: Sequence[str] | None = None,
+    data: Sequence[str] | None,
+    permission: Permission,
     *,
     on_error: OnError | None = None,
     language: str | None = None,
     train: bool = False,
-    final: bool = False,
-    allow_overlap: bool = False,
-) -> tuple[QuestionSet, str | None, tuple[str, ...]]:
-    """Open ``data``, or the config's dev set, or with ``train`` the questions that the run was trained on;
-    return it, its name in the record (None for a set that is not the run's own), and the titles that it
-    shares with the run's training and calibration articles.
-
-    A dev set that the config keeps closed is opened only with ``final``, and articles that the run was
-    trained on only with ``allow_overlap``. Raises DataError or ConfigError, naming the option that helps, if
-    the set may not be scored as requested.
-    """
-    on_error = on_error or config.data.on_error
-    if not train and not data and config.data.dev is None:
-        raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
-    dev = None
+) -> Opened:
+    """Open questions to score, as ``open_permitted``, or with ``train`` those that the run was trained on."""
     if train:
         questions = load_splits(replace(config.data, dev=None))[TRAIN]
         if questions.fingerprint != record.fingerprint(TRAIN):
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
-    else:
-        if config.data.dev is not None and (not data or not config.data.open_dev):
-            options: Any = {"on_error": on_error, "language": config.data.language}
-            dev = open_passages(config.data.dev, name=DEV, use="scoring", **options)
-        options = {"on_error": on_error, "language": language or config.data.language}
-        own = DEV if _takes_dev(record) else ""
-        opened = open_passages(list(data), name=own, use="scoring", **options) if data else dev
-        assert opened is not None
-        questions = opened
-    # Training data of a single article is split by passage.
-    titles = frozenset[str]() if train else article_names(questions)
-    permission = {"final": final, "allow_overlap": allow_overlap}
-    is_dev, overlap = require_permitted(record, config, questions, dev, titles, **permission)
-    if is_dev and DEV in record.data:  # whatever the file is called now
-        questions = replace(questions, name=record.data[DEV].name or DEV)
-    return questions, TRAIN if train else DEV if is_dev else None, overlap
+        return Opened(questions, TRAIN)
+    opening: Any = partial(open_listed, use="scoring", on_error=on_error or config.data.on_error)
+    language, own = language or config.data.language, DEV if _takes_dev(record) else ""
+    return open_permitted(
+        record,
+        config,
+        permission,
+        dev=lambda source: opening(source, name=DEV, language=config.data.language),
+        data=(lambda: opening(list(data), name=own, language=language)) if data else None,
+        titles=article_names,
+    )
 
 
-def require_permitted(
+def open_permitted(
     record: RunRecord,
     config: Config,
-    questions: Any,
-    dev: Any,
-    titles: Collection[str],
+    permission: Permission,
     *,
-    final: bool,
-    allow_overlap: bool,
-) -> tuple[bool, tuple[str, ...]]:
-    """Whether a set is the run's dev set, and which ``titles`` of it the run was trained or calibrated on.
+    dev: Callable[[Any], Any],
+    data: Callable[[], Any] | None,
+    titles: Callable[[Any], Collection[str]] = attrgetter("titles"),
+) -> Opened:
+    """Open the set of ``data``, or without it the run's dev set, and check that it may be scored.
 
-    ``dev`` is the config's dev set, if it may be that. Raises DataError or ConfigError, naming the option
-    that helps, if the set may not be scored.
+    ``dev`` opens the config's dev set. Raises DataError or ConfigError, naming the option that helps, for a
+    set whose ``titles`` the run was trained or calibrated on, and for a dev set that the config keeps closed.
     """
+    if data is None and config.data.dev is None:
+        raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
+    own = None
+    if config.data.dev is not None and (data is None or not config.data.open_dev):
+        own = dev(config.data.dev)
+    questions: Any = own if data is None else data()
     name = questions.name
-    is_dev = questions.fingerprint == (dev.fingerprint if dev else record.fingerprint(DEV))
-    closed = not config.data.open_dev and dev is not None and (is_dev or bool(dev.titles & questions.titles))
-    overlap = tuple(sorted(record.trained_titles.intersection(titles)))
-    if overlap and not allow_overlap:
+    is_dev = questions.fingerprint == (own.fingerprint if own else record.fingerprint(DEV))
+    closed = not config.data.open_dev and own is not None and (is_dev or bool(own.titles & questions.titles))
+    overlap = tuple(sorted(record.trained_titles.intersection(titles(questions))))
+    if overlap and not permission.allow_overlap:
         listed = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
+        shared = counted(len(overlap), "article")
         raise DataError(
-            f"{name}: shares {len(overlap)} articles with the run's training and calibration data ({listed});"
+            f"{name}: shares {shared} with the run's training and calibration data ({listed});"
             " score another set, or add --allow-overlap, which the scores then record"
         )
-    if closed != final:
+    if closed != permission.final:
         raise ConfigError(
             f"{name}: the run's config holds its dev set out (data.open_dev: false); --final scores it once"
             " all decisions are made, and logs the access"
             if closed
             else f"--final: {name} is not held out for this run; leave it out"
         )
-    return is_dev, overlap
+    if is_dev and DEV in record.data:  # whatever the file is called now
+        questions = replace(questions, name=record.data[DEV].name or DEV)
+    return Opened(questions, DEV if is_dev else None, overlap)
 
 
 def _takes_dev(record: RunRecord) -> bool:
@@ -228,10 +277,9 @@ def _takes_dev(record: RunRecord) -> bool:
     return is_checkpoint(record.config) and not record.members and DEV not in record.scores
 
 
-def _named(
-    record: RunRecord, questions: Any, split: str | None, data: Sequence[str] | None
-) -> tuple[RunRecord, str]:
-    """The record as it is now, and the name of the set in it, which ``split`` is unless it is None."""
+def _named(record: RunRecord, opened: Opened, data: Sequence[str] | None) -> tuple[RunRecord, str]:
+    """The record as it is now, and the name of the opened set in it."""
+    questions, split = opened.questions, opened.split
     if split is None and data and _takes_dev(record):
         config = {
             **record.config,
@@ -243,9 +291,19 @@ def _named(
     return record, split or split_name(questions, record)
 
 
-def _registrable(folder: Path, record: RunRecord) -> list[RunRecord]:
-    """The records that a registration lists: those of the members of an ensemble."""
-    return [*map(read_record, member_runs(folder))] if (folder / MEMBERS).is_file() else [record]
+def _access_logs(folder: Path, record: RunRecord, fingerprint: str, permission: Permission) -> list[Path]:
+    """Folders of the experiment that log the access to a held-out set; empty if the set is open.
+
+    Raises RunError if one of them does not list the run, or a member of an ensemble.
+    """
+    if not permission.final:
+        return []
+    logs = experiment_folders(record.config["name"], permission.experiments)
+    members = [*map(read_record, member_runs(folder))] if (folder / MEMBERS).is_file() else [record]
+    for experiment in logs:
+        for member in members:
+            require_registered(experiment, member, fingerprint)
+    return logs
 
 
 def split_name(questions: Any, record: RunRecord) -> str:
@@ -289,17 +347,6 @@ def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | Non
 
 
 # Scores ------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A model's outputs for every question of a set, not scored yet."""
-
-    questions: QuestionSet
-    outputs: Ranking
-    facts: SplitFacts
-    seconds: float
-    """Time of inference and decoding, without feature extraction."""
 
 
 def read(

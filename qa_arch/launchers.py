@@ -21,12 +21,12 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
-from qa_arch import process as lifeline
 from qa_arch import provenance
 from qa_arch.config.check import read
 from qa_arch.config.schema import Config, SweepSettings, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
 from qa_arch.files import LOCK, hold, holder, read_yaml
+from qa_arch.process import SAFE_PATH, has_ended, kill_group, start
 from qa_arch.records import RECORD, RunRecord, Status, clear_run, read_record, write_end
 from qa_arch.training.jobs import CONFIG, Job
 
@@ -180,11 +180,11 @@ class Process:
     """The file of the record that an earlier attempt left; no times are compared, for clocks go back."""
 
     def has_ended(self) -> bool:
-        return lifeline.has_ended(self.popen)
+        return has_ended(self.popen)
 
     def settle(self, *, stopped: bool = False) -> None:
         """Kill what is left of the group, and record how the point ended if it did not do so itself."""
-        code = lifeline.kill_group(self.popen)
+        code = kill_group(self.popen)
         if stopped:
             record_end(self.folder, self.before, "killed", "interrupted")
         elif code < 0:
@@ -219,7 +219,7 @@ class Here:
             environment = point_environment(devices=devices, side_by_side=self.jobs, group=self.group)
             before = record_file(launch.folder)
             with (launch.folder / LOG).open("ab") as output:
-                popen = lifeline.start(
+                popen = start(
                     launch.command,
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -376,7 +376,7 @@ class Cluster:
         settings: SweepSettings,
         pool: Sequence[str] | None = None,
     ) -> None:
-        os.environ[lifeline.SAFE_PATH] = "1"  # submitit starts its jobs with ``python -m``
+        os.environ[SAFE_PATH] = "1"  # submitit starts its jobs with ``python -m``
         self.kind, self.jobs = kind, settings.n_jobs or 1
         self.executor = _executor(kind, parameters, folder, settings.n_jobs)
         self.queue = Queue()

@@ -41,6 +41,7 @@ from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
 from qa_arch.process import ended_by_signals, module_command, start
 from qa_arch.provenance import ENCODER, NEUTRAL, encoder_folder, encoder_run, identify
 from qa_arch.records import RECORD, RunRecord
+from qa_arch.terminal import counted
 from qa_arch.training import jobs
 from qa_arch.training.jobs import CONFIG, Job
 
@@ -481,8 +482,8 @@ def run_points(
     outdated = [it.commit for it in rows if it.status in RESULTS and it.commit not in (None, current)]
     if outdated:
         log.warning(
-            "kept the results of %d point(s) run with other code (commit %s, now %s)",
-            len(outdated),
+            "kept the results of %s run with other code (commit %s, now %s)",
+            counted(len(outdated), "point"),
             ", ".join(sorted({str(commit)[:8] for commit in outdated})),
             (current or "none")[:8],
         )

@@ -32,6 +32,11 @@ def escape_controls(text: str) -> str:
     return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", _COLOUR.sub("", text))
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 run``, ``1,234 runs``: a count with the plural of its noun."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
 def clock(seconds: float) -> str:
     """Format seconds as ``1:02:03`` or ``2:03``."""
     minutes, rest = divmod(round(seconds), 60)

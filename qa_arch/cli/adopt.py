@@ -25,6 +25,7 @@ from qa_arch.metrics.squad import ENGLISH
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.process import gc_disabled
 from qa_arch.records import ADOPTED, CALIBRATION, DEV, read_trained
+from qa_arch.terminal import counted
 
 _MODEL_OPTIONS = ("decode", "set", "device", "precision", "trust", "config_dir")
 _ANSWER_OPTIONS = ("na_prob", "data", "seed", "missing", "calibration_predictions", "calibration_na_prob")
@@ -150,9 +151,11 @@ def _adopt_answers(args: argparse.Namespace) -> int:
     counts = [f"{count:,} {key.replace('_', ' ')}" for key, count in record.facts(DEV).counts.items()]
     if args.calibration:
         empty = sum(not text for text in answers.texts.values())
-        counts += [f"{empty:,} empty answers, which abstain at any threshold"] if empty else []
-        counts.append(f"null threshold {record.null_threshold:.4g}, fitted on {len(fitted_on):,} questions")
-    others = [f"{answers.others:,} answers to other questions left out"] if answers.others else []
-    summary = "; ".join([f"{len(questions):,} questions", *counts, *others, answers.form])
+        counts += [f"{counted(empty, 'empty answer')}, which abstain at any threshold"] if empty else []
+        counts.append(
+            f"null threshold {record.null_threshold:.4g}, fitted on {counted(len(fitted_on), 'question')}"
+        )
+    others = [f"{counted(answers.others, 'answer')} to other questions left out"] if answers.others else []
+    summary = "; ".join([counted(len(questions), "question"), *counts, *others, answers.form])
     print(f"EM {point.exact:.2f} F1 {point.f1:.2f}: {folder} ({summary})")
     return 0

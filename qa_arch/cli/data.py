@@ -19,6 +19,7 @@ from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, SPLITS, generate
 from qa_arch.errors import ConfigError
 from qa_arch.files import json_text, write_atomic, write_json
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
@@ -65,8 +66,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _print_written(path: Path, questions: QuestionSet) -> None:
     unanswerable = sum(not example.answerable for example in questions.examples)
-    articles = f"{len(questions.titles)} articles"
-    print(f"{path}: {len(questions)} questions in {articles}, {unanswerable} of them unanswerable")
+    size = f"{counted(len(questions), 'question')} in {counted(len(questions.titles), 'article')}"
+    print(f"{path}: {size}, {unanswerable:,} of them unanswerable")
 
 
 def _require_free(path: Path, text: str) -> None:

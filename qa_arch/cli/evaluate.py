@@ -194,18 +194,21 @@ def _score_run(args: argparse.Namespace) -> int:
     with gc_disabled():
         from qa_arch.adopt import adopt_model
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation import evaluate_run
+        from qa_arch.evaluation import Permission, evaluate_run
 
     load, loaded = partial(open_predictor, [source], args), None
     if checkpoint:
         _, loaded = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))
-    options = ("data", "language", "train", "final", "experiments", "allow_overlap", "null_threshold")
     scored, split = evaluate_run(
         folder,
         lambda: loaded or load(),
         partial(watching, "predicting", "rows"),
+        data=args.data,
+        language=args.language,
+        train=args.train,
+        permission=Permission(args.final, args.experiments, args.allow_overlap),
+        null_threshold=args.null_threshold,
         trust=args.trust,
-        **{name: getattr(args, name) for name in options},
     )
     print_scores(scored, split, args)
     return 0

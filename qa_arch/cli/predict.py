@@ -29,6 +29,7 @@ from qa_arch.files import hold
 from qa_arch.qa.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
 from qa_arch.serving.ray import actors
+from qa_arch.terminal import counted
 
 log = logging.getLogger(__name__)
 SETTINGS = ("precision", "batch_size", "max_question")
@@ -100,7 +101,7 @@ def _official_files(args: argparse.Namespace) -> int:
     if fact := abstention_warning([example.answerable for example in questions.examples], abstained):
         log.warning("%s: %s; does the null threshold suit these questions?", questions.name, fact)
     written = Path(args.out) / "predictions.json"
-    print(f"{written}: {len(questions)} questions answered at null threshold {threshold:g}")
+    print(f"{written}: {counted(len(questions), 'question')} answered at null threshold {threshold:g}")
     return 0
 
 
@@ -127,10 +128,10 @@ def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     if summary is None:
         print(f"{args.out}: all questions are already answered; --if-exists replace starts again")
         return 0
-    parts = [f"{args.out}: {summary.lines:,} lines"]
+    parts = [f"{args.out}: {counted(summary.lines, 'line')}"]
     parts += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
     parts += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
-    parts += [f'{summary.cut:,} questions cut (see their "question_cut")'] if summary.cut else []
+    parts += [f'{counted(summary.cut, "question")} cut (see their "question_cut")'] if summary.cut else []
     print(", ".join(parts), file=sys.stderr if args.out == "-" else sys.stdout)
     return 0
 

@@ -39,6 +39,7 @@ from qa_arch.results.publish import publish
 from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
 from qa_arch.results.tuning import expected_best_table
+from qa_arch.terminal import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -374,7 +375,7 @@ def _curves(summary: Summary) -> Any:
         rows.append((name, bars, " → ".join(dict.fromkeys((known[0], known[-1])))))
     epochs, best = len(summary.curves[0][2]), summary.record.best_epoch
     chosen = "" if best is None else f"; epoch {best + 1} was kept"
-    return _grid(f"{epochs} epoch{'s' if epochs > 1 else ''}{chosen}", rows)
+    return _grid(counted(epochs, "epoch") + chosen, rows)
 
 
 def _errors(mistakes: Mistakes | None) -> Any:
@@ -430,6 +431,6 @@ def run_report(args: argparse.Namespace) -> int:
     )
     for problem in report.problems:
         print(f"not used: {problem}", file=sys.stderr)
-    print(f"{report.path}: {report.runs} run{'s' * (report.runs != 1)}, {report.bytes / 1e6:.1f} MB")
+    print(f"{report.path}: {counted(report.runs, 'run')}, {report.bytes / 1e6:.1f} MB")
     print(f"open it in a browser: {report.path.resolve().as_uri()}")
     return 0

@@ -14,6 +14,7 @@ from qa_arch.config.find import use_config_dir
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import read_yaml, write_json
 from qa_arch.provenance import REGISTERED
+from qa_arch.terminal import counted
 
 if TYPE_CHECKING:
     from qa_arch.config.schema import Config
@@ -64,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
         code=provenance.code_hash(),
     )
     write_json(target, asdict(registration))
-    print(f"{len(arms)} arm{'s' * (len(arms) > 1)} of {len(seeds)} seed{'s' * (len(seeds) > 1)}: {target}")
+    print(f"{counted(len(arms), 'arm')} of {counted(len(seeds), 'seed')}: {target}")
     return 0
 
 

@@ -8,7 +8,6 @@ import logging
 import math
 import re
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.find import use_config_dir
 from qa_arch.data.files import OnError, Use
-from qa_arch.data.sources import open_passages, usage
+from qa_arch.data.sources import open_listed, usage
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
 from qa_arch.metrics.squad import ENGLISH, LANGUAGES
@@ -134,11 +133,8 @@ def open_questions(
     use: Use = "training",
     language: str | None = None,
 ) -> QuestionSet:
-    """Read a set with passages; faulty records that are left out are listed on stderr."""
-    questions = open_passages(source, name=name, on_error=on_error, use=use, language=language or ENGLISH)
-    for problem in questions.skipped:
-        print(f"left out: {problem}", file=sys.stderr)
-    return questions
+    """``open_listed`` with the defaults of commands."""
+    return open_listed(source, name=name, on_error=on_error, use=use, language=language or ENGLISH)
 
 
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 from qa_arch.config.check import FolderName, Range, read
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import Recipe, from_extras
+from qa_arch.terminal import counted
 from qa_arch.types import Language
 
 Share = Annotated[float, Range(0, 1)]
@@ -104,7 +105,7 @@ class Encoder:
         """Name of a pretrained encoder, or description of a randomly initialised one."""
         if self.init == "pretrained" or not self.layers:
             return str(self.name or self.family)
-        layers = f"{self.layers} layer{'s' if self.layers > 1 else ''}"
+        layers = counted(self.layers, "layer")
         return f"{self.family}, randomly initialised: {layers}, hidden size {self.width}"
 
 

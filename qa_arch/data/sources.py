@@ -8,6 +8,7 @@ data set with SQuAD's columns, such as ``hub:google/xquad:validation:xquad.de``;
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from qa_arch.errors import DataError, UnavailableError, first_line, one_line
 from qa_arch.manifest import from_extras
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.types import QuestionSet
+
+log = logging.getLogger(__name__)
 
 _NAMES = {"squad": "rajpurkar/squad", "squad_v2": "rajpurkar/squad_v2"}
 
@@ -146,6 +149,14 @@ def open_passages(
     return question_set(
         questions.name, questions.examples, questions.protocol, questions.skipped, language=language
     )
+
+
+def open_listed(source: Paths, **options: Any) -> QuestionSet:
+    """``open_passages``, with each faulty record that is left out in the log."""
+    questions = open_passages(source, **options)
+    for problem in questions.skipped:
+        log.warning("left out: %s", problem)
+    return questions
 
 
 def holds(source: Paths) -> str:

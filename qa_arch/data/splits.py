@@ -19,7 +19,7 @@ from math import isclose
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.files import PASSAGES, Use
 from qa_arch.data.question_sets import article_names, passage_title, question_set
-from qa_arch.data.sources import available, holds, open_passages, require_passages
+from qa_arch.data.sources import available, holds, open_listed, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types import QuestionSet
 
@@ -64,10 +64,7 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
 
 def _open(source: Source, split: str, data: Data) -> QuestionSet:
     use: Use = "training" if split == "train" else "scoring"
-    questions = open_passages(source, name=split, on_error=data.on_error, use=use, language=data.language)
-    for problem in questions.skipped:
-        log.warning("left out: %s", problem)
-    return questions
+    return open_listed(source, name=split, on_error=data.on_error, use=use, language=data.language)
 
 
 def closed_titles(data: Data) -> dict[str, frozenset[str]]:

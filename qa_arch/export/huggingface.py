@@ -44,6 +44,7 @@ from qa_arch.results.errors import POINTS
 from qa_arch.results.systems import System
 from qa_arch.results.tables import markdown_cell
 from qa_arch.tensors import Batch
+from qa_arch.terminal import counted
 
 MAX_DIFFERENCE = 1e-5
 """Largest difference allowed between the library's logits and ours."""
@@ -338,7 +339,9 @@ def _number(value: float | None) -> str:
 
 def _data_lines(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]:
     for split, facts in data.items():
-        counts = f"{facts.questions or 0:,} questions, {facts.unanswerable or 0:,} of them unanswerable"
+        counts = (
+            f"{counted(facts.questions or 0, 'question')}, {facts.unanswerable or 0:,} of them unanswerable"
+        )
         hash_ = f", SHA-256 {facts.fingerprint[:12]}" if facts.fingerprint else ""
         name, protocol = _inline(facts.name), _inline(facts.protocol)
         yield f"- {_inline(split)}: {name} (SQuAD {protocol}), {counts}{hash_}"

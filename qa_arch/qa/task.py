@@ -68,6 +68,7 @@ from qa_arch.records import (
     Threshold,
 )
 from qa_arch.tensors import Logits, SpanLogits, StepLogits
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -156,8 +157,8 @@ def _log_sizes(config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[
                 0 if output_of(config.model) is StepLogits else table.long_answers(most)
             ),
         }
-        counted = "".join(f", {count} {note}" for note, count in notes.items() if count)
-        log.info("%s: %d questions, %d windows%s", split, len(sets[split]), len(table), counted)
+        sizes = counted(len(sets[split]), "question"), counted(len(table), "window")
+        log.info("%s: %s", split, ", ".join([*sizes, *(f"{n} {note}" for note, n in notes.items() if n)]))
 
 
 def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:

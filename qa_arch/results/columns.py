@@ -39,6 +39,7 @@ from qa_arch.records import (
     is_squad,
 )
 from qa_arch.results.tables import Column, Table, two_decimals
+from qa_arch.terminal import counted
 
 if TYPE_CHECKING:
     from qa_arch.results.systems import Questions
@@ -440,6 +441,6 @@ def _fitted_on(records: Sequence[RunRecord]) -> str:
 def _measured_on(facts: SplitFacts, split: str, protocol: str) -> str:
     if (text := described(facts, protocol)) is not None:
         return f"{facts.name or split}: {text[1] or text[0]}"
-    questions = f"{facts.name or split}: {facts.questions or 0:,} questions"
+    questions = f"{facts.name or split}: {counted(facts.questions or 0, 'question')}"
     negatives = f"{facts.unanswerable or 0:,} of them unanswerable"
     return f"{questions}, {negatives}; official SQuAD {protocol} scores{facts.rules}"

@@ -43,6 +43,7 @@ from qa_arch.results.effects import (
 )
 from qa_arch.results.systems import Questions, System, differing, group_by_system, stacked
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet, question_word
 
 FEW_UNITS = 6
@@ -137,7 +138,7 @@ def pair_table(
         P_HOLM,
     ]
     counts = [len(system.runs) for system in (a, b)]
-    seeds = ("1 run" if count == 1 else f"{count} seeds" for count in counts)
+    seeds = (counted(count, "seed") for count in counts)
     rules = a.record.facts(split).rules
     notes = [
         *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
@@ -157,14 +158,14 @@ def _test_note(samples: Samples, rows: Sequence[Difference], threshold: str | No
     variances = {row.name: row.effect.variance for row in rows}
     number = max(variance.units for variance in variances.values())
     units = f"{number:,} {samples.unit}s"
-    counted = max(variance.calibration_units for variance in variances.values())
+    fitted = max(variance.calibration_units for variance in variances.values())
     fixed = [label for label, variance in variances.items() if not variance.calibration_units]
     null = f", the null threshold{f' ({threshold})' if threshold else ''}"
-    drawn = f"{null} over {counted} calibration articles" if counted else ""
+    drawn = f"{null} over {fitted} calibration articles" if fitted else ""
     involved = threshold is not None and not samples.first.answerable.all()
     if fixed and involved and samples.split != CALIBRATION:
         ignored = "taken as fixed, its uncertainty ignored"
-        drawn += f" (for {', '.join(fixed)}: {ignored})" if counted else f"{null} {ignored}"
+        drawn += f" (for {', '.join(fixed)}: {ignored})" if fitted else f"{null} {ignored}"
     few = f"; with only {units} intervals are very wide, whatever the number of questions: score more"
     return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t" + (
         few if number < FEW_UNITS else ""
@@ -419,8 +420,8 @@ def power_table(
     tested = effects(samples, baseline, measure, None)
     if not any(row.effect.variance.seeds for row in tested):
         raise RunError("power needs a baseline and another system, one of them with several seeds")
-    counted = max(row.effect.variance.calibration_units for row in tested)
-    if calibration and not counted:
+    known = max(row.effect.variance.calibration_units for row in tested)
+    if calibration and not known:
         raise ConfigError(
             f"--calibration-articles: no variance over calibration articles is known for {MEASURES[measure]}"
             " of these runs; leave it out"
@@ -445,14 +446,14 @@ def power_table(
         ),
     ]
     sizes = {label: len(sample.rows) for label, sample in samples.systems.items()}
-    counts = [f"{size} run{'s' * (size > 1)} of {label}" for label, size in sizes.items()]
+    counts = [f"{counted(size, 'run')} of {label}" for label, size in sizes.items()]
     single = [label for label, size in sizes.items() if size == 1]
     notes = [
         f"true differences from {baseline} in {MEASURES[measure]}, found at p < 0.05, two-sided, before"
         " correction",
         f"variances as those of {', '.join(counts)} on {samples.split}",
         *([f"one run of {', '.join(single)}: seed variance unknown, taken as zero"] if single else []),
-        *([f"the null threshold fitted on {calibration or counted} calibration articles"] if counted else []),
+        *([f"the null threshold fitted on {calibration or known} calibration articles"] if known else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)
 

@@ -32,6 +32,7 @@ from qa_arch.records import (
 from qa_arch.results.columns import COLUMNS, EPOCH, Scored, described, row_of, select_columns
 from qa_arch.results.systems import Questions, load_questions, settings
 from qa_arch.results.tables import Table, number, text
+from qa_arch.terminal import counted
 from qa_arch.types import Example, QuestionSet
 
 OUTCOMES = {
@@ -360,7 +361,7 @@ def _split_size(facts: SplitFacts) -> str:
     """Size of a split: questions and how many are unanswerable, or as an extra describes it."""
     if (text := described(facts, facts.protocol)) is not None:
         return text[0]
-    questions = f"{facts.questions or 0:,} questions"
+    questions = counted(facts.questions or 0, "question")
     counts = {key: value for key, value in facts.extra.items() if isinstance(value, int | float)}
     extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items()) + facts.rules
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"

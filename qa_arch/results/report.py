@@ -79,6 +79,7 @@ from qa_arch.results.systems import (
     whole_config,
 )
 from qa_arch.results.tables import Table, number, text
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -137,7 +138,7 @@ def write_report(
     """
     plotly, problems = plotly_source(), list(problems)
     runs = _reported(runs, problems)
-    log.info("reading the records and questions of %d runs", len(runs))
+    log.info("reading the records and questions of %s", counted(len(runs), "run"))
     sets = scored_sets(runs, questions, types, problems)
     systems = group_by_system(runs)
     references = _baselines(sets, systems, baseline, problems)
@@ -154,12 +155,10 @@ def write_report(
             parts[section] += f'<div data-set="{n}"{" hidden" if n else ""}>{content}</div>'
     title = f"Runs of {', '.join(list(dict.fromkeys(record.name for _, record in runs))[:3])}"
     failed = sum(record.status != "ok" for _, record in runs)
-    counted = f"{len(runs):,} run{'s' * (len(runs) > 1)}" + (
-        f", {failed:,} of them not finished" if failed else ""
-    )
+    summary = counted(len(runs), "run") + (f", {failed:,} of them not finished" if failed else "")
     written = f"{now()[:10]} by qa_arch {versions().get('qa-arch', 'of an unknown version')}"
     parts |= {
-        "facts": escape(f"{counted} · written {written}"),
+        "facts": escape(f"{summary} · written {written}"),
         "sets": "".join(f'<option value="{n}">{escape(s.heading)}</option>' for n, s in enumerate(sets)),
         "legend": "".join(map(_legend_entry, every)),
         "details": _details(every, measure),
@@ -367,8 +366,9 @@ def _sections(
         "runs": _html(
             _systems_table("Systems", shown, (*_SCORES, *_COSTS), references, notes), sortable=True, mark=mark
         )
-        + f"<details><summary>All {len(scored.runs)} runs</summary>{_html(_runs_table(shown), sortable=True)}"
-        + f"</details>{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
+        + f"<details><summary>All {counted(len(scored.runs), 'run')}</summary>"
+        + f"{_html(_runs_table(shown), sortable=True)}</details>"
+        + f"{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
         "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>',
         "abstention": f'<div class="figures">{abstention_figures(shown, measure)}</div>',
         "calibration": f'<div class="figures">{calibration_figures(shown)}</div>{calibration}',
@@ -460,8 +460,8 @@ def _tests(
     if not known:
         return {}, []
     samples = Samples(scored.split, known, drawn_articles(list(rows.values()), unit, scored.questions))
-    what = f"{'comparing' if baseline in known else 'intervals of'} {len(known)}"
-    log.info("%s: %s system%s over %ss", scored.title, what, "s" * (len(known) > 1), samples.unit)
+    what = f"{'comparing' if baseline in known else 'intervals of'} {counted(len(known), 'system')}"
+    log.info("%s: %s over %ss", scored.title, what, samples.unit)
     notes = [f"not tested: {baseline}"] if isinstance(baseline, RunError) else []
     notes += (
         ["tests against one of the systems: qa-arch report … --baseline NAME"] if baseline is None else []

@@ -38,6 +38,7 @@ from qa_arch.results.effects import (
 )
 from qa_arch.results.systems import System, load_questions, require_distinct_seeds
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
+from qa_arch.terminal import counted
 
 
 @dataclass(frozen=True)
@@ -134,7 +135,7 @@ def _score_table(
         forced = spans if test.measure == "forced_f1" else at
         nothing = f", {facts.unanswerable:,} of them unanswerable" if facts.unanswerable else ""
         skipped = f", faulty records left out: {facts.skipped:,}" if facts.skipped else ""
-        counts = f"{facts.questions:,} questions{nothing}{skipped}"
+        counts = f"{counted(facts.questions or 0, 'question')}{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
     return Table(title, columns, rows, notes)
 

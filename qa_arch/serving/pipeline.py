@@ -22,8 +22,8 @@ TASK = "question-answering"
 
 
 def pipeline(task: str | None = None, *args: Any, others: Any = None, **options: Any) -> Any:
-    """``QuestionAnsweringPipeline`` for "question-answering"; ``others`` opens pipelines of other tasks."""
-    if task == TASK:
+    """``QuestionAnsweringPipeline``, the only task here; ``others`` opens pipelines of other tasks."""
+    if task == TASK or (task is None and others is None):
         return QuestionAnsweringPipeline(*args, **options)
     if others is None:
         raise KeyError(f"task {task!r} is not {TASK!r}: use transformers.pipeline for others")

@@ -46,10 +46,8 @@ from qa_arch.records import (
     SplitFacts,
     Status,
     TeacherFacts,
-    questions_folder,
     read_record,
     write_end,
-    write_questions,
     write_record,
 )
 from qa_arch.training import inputs
@@ -194,17 +192,17 @@ class Run:
         self,
         split: str,
         points: Points,
-        rows: Mapping[str, Sequence[Any]],
+        rows: str,
         seconds: float,
         *,
         references: Points | None = None,
     ) -> None:
-        """Add the scores of a split to the record, and write the rows that they are of."""
-        record, hashed = self.record, write_questions(questions_folder(self.folder, split), rows)
+        """Add the scores of a split to the record, and the hash of the ``rows`` that they are of."""
+        record = self.record
         self.record = replace(
             record,
             scores={**record.scores, split: points},
-            rows={**record.rows, split: hashed},
+            rows={**record.rows, split: rows},
             references={**record.references, split: references or {}},
             seconds=replace(record.seconds, predict=round(seconds, 3)),
         )

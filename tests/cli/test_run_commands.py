@@ -323,16 +323,18 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
     assert (code, "holds the record of bert-greedy with other" in err) == (5, True)
 
 
-def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_path):
-    file = write_json(tmp_path / "more.json", write(synthetic.generate(2, 9, 2, "dev")))
-    out = tmp_path / "again"
-    assert qa_arch("adopt", run_folder, "--calibration", file, "--folder", out)[0] == 0
+def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_path, caplog):
+    more, out = write(synthetic.generate(2, 9, 2, "dev")), tmp_path / "again"
+    more["data"][0]["paragraphs"][0]["qas"][0]["question"] = 7
+    options = ("--calibration", write_json(tmp_path / "more.json", more), "--on-error", "skip")
+    assert qa_arch("adopt", run_folder, *options, "--folder", out)[0] == 0
+    assert caplog.text.count("left out: ") == caplog.text.count(", question: is ") == 1
     record, first = read_record(out), read_record(run_folder)
     assert (record.model, record.threshold.fitted_on) == ("bert-recalibrated", "calibration")
     assert record.scores["calibration"]["calibrated"].threshold == record.null_threshold
     assert record.null_threshold == load(out).null_threshold != first.null_threshold
     assert record.trained_titles > first.trained_titles, "scored on neither calibration set"
-    assert record.facts("calibration").questions == len(open_passages(str(file)))
+    assert record.facts("calibration").questions == len(open_passages(options[1], on_error="skip"))
     code, _, err = qa_arch("adopt", run_folder, "--folder", tmp_path / "same")
     assert (code, "is a run already" in err) == (2, True)
     code, _, err = qa_arch("adopt", out, run_folder, "--folder", tmp_path / "nested")

@@ -97,15 +97,16 @@ def test_answer_that_decoding_excludes_is_not_in_the_ceiling(encoder, tmp_path, 
     assert re.search(r"answers above 30 tokens\D+1\b", table)
 
 
-def test_faulty_records_fail_or_are_skipped(file, qa_arch):
+def test_faulty_records_fail_or_are_skipped(file, qa_arch, caplog):
     value = write(small())
     value["data"][1]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 3
     write_json(file, value)
     code, _, err = qa_arch("stats", "--data", file)
     assert (code, "question '4'" in err) == (DataError.exit_code, True)
-    code, out, err = qa_arch("stats", "--data", file, "--on-error", "skip", "--json")
+    code, out, _ = qa_arch("stats", "--data", file, "--on-error", "skip", "--json")
     assert (code, json.loads(out)["examples"], json.loads(out)["skipped"]) == (0, 5, 1)
-    assert err.startswith(
+    (problem,) = caplog.messages
+    assert problem.startswith(
         f"left out: {file}: data[1].paragraphs[0].qas[0], question '4', answers[0].answer_start"
     )
 

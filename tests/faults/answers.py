@@ -184,7 +184,7 @@ FAULTS = (
           test="test_effects",
           old="values[groups != group]", new="values[groups == group]"),
     Fault(name="note hides a threshold taken as fixed", at="compare:_test_note", test="test_effects",
-          old="if not variance.calibration_units", new="if not counted"),
+          old="if not variance.calibration_units", new="if not fitted"),
     Fault(name="runs scored at another threshold are refitted", at="effects:_jackknife_thresholds",
           test="test_effects",
           old='not np.allclose(_scores_at_threshold(rows, "f1", fitted.value), rows.f1)', new="False"),

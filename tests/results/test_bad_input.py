@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from broken_records import changed
 
-from qa_arch import files as lock
 from qa_arch.errors import RunError
+from qa_arch.files import hold
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record, write_questions, write_record
 from qa_arch.results.notebooks import Run
 from qa_arch.results.systems import question_columns
@@ -214,7 +214,7 @@ def test_rows_of_another_scoring_are_refused(runs, call, qa_arch, tmp_path, comm
     assert out == "" or command == "publish"  # of the runs before it
     assert f"{folder / QUESTIONS}: are not the rows that the scores in {RECORD} belong to; score the" in err
     assert f"qa-arch evaluate --run {folder} --data FILE" in err
-    with lock.hold(folder, "run"):
+    with hold(folder, "run"):
         assert "it is being scored again; repeat this" in call(command)[2]
     assert "not used: " in qa_arch("report", runs, "--out", tmp_path / "report.html")[2]
     with pytest.raises(RunError, match="are not the rows"):

@@ -148,7 +148,7 @@ def test_cuda_build_of_torch_without_a_gpu_answers_on_the_cpu(folder, monkeypatc
         return None if check_available else torch.device("cuda")
 
     monkeypatch.setattr(torch.accelerator, "current_accelerator", current_accelerator)
-    assert pipeline(TASK, folder / "bert").model.device == torch.device("cpu")
+    assert pipeline(model=folder / "bert").model.device == torch.device("cpu")
 
 
 def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):

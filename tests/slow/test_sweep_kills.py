@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from slow.marked_processes import marked_processes
 
-from qa_arch import process as lifeline
+from qa_arch.process import LINUX
 from qa_arch.records import read_record
 
 KILLS = 32
@@ -112,7 +112,7 @@ def wait_for_moment(rng: random.Random, sweep: Sweep, parent: subprocess.Popen) 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3 * 3600)
-@pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+@pytest.mark.skipif(not LINUX, reason="reads /proc")
 def test_killed_sweep_resumes_to_the_same_records(tmp_path):
     undisturbed = Sweep(tmp_path / "undisturbed", tmp_path / "cache")
     assert undisturbed.start().wait() == 0, (tmp_path / "undisturbed.log").read_text()

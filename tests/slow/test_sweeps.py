@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from slow.marked_processes import marked_processes
 
-from qa_arch import process as lifeline
 from qa_arch.launchers import state_of
+from qa_arch.process import LINUX
 from qa_arch.records import read_record
 from qa_arch.sweep import STUDY
 
@@ -59,7 +59,7 @@ SWEEPS = {
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-@pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+@pytest.mark.skipif(not LINUX, reason="reads /proc")
 @pytest.mark.parametrize("name", SWEEPS)
 def test_points_on_several_processes(tmp_path, name):
     grid, expected = SWEEPS[name]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import yaml
 
-from qa_arch import files as lock
-from qa_arch import process as lifeline
+from qa_arch.files import hold
+from qa_arch.process import start, tie
 from qa_arch.records import Point, RunRecord, write_record
 
 FIXED = ["model=bert", "debug=fast"]
@@ -49,11 +49,11 @@ def point(folder: Path, plan: Path) -> int:
     a child; stubborn: the same, ignoring SIGINT; leaves: succeed but leave a child; a number: take so many
     seconds.
     """
-    lifeline.tie()
+    tie()
     config = yaml.safe_load((folder / "config.yaml").read_text())
     seed = config["seed"]
     action = json.loads(plan.read_text()).get(str(seed), "ok")
-    with lock.hold(folder, "run"):
+    with hold(folder, "run"):
         log_event(plan, "begin", folder)
         about = {
             "name": "n",
@@ -71,7 +71,7 @@ def point(folder: Path, plan: Path) -> int:
         if action == "stubborn":
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         if action in ("waits", "stubborn"):
-            lifeline.start([sys.executable, "-c", CHILD])
+            start([sys.executable, "-c", CHILD])
             log_event(plan, "waits", folder)
             time.sleep(99)
         if action == "leaves":

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 from kills import survivors
 
-from qa_arch import files as lock
-from qa_arch import process as lifeline
 from qa_arch.errors import RunError
+from qa_arch.files import hold
+from qa_arch.process import LINUX, ended_by_signals
 from qa_arch.records import read_record, write_record
 
-pytestmark = pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+pytestmark = pytest.mark.skipif(not LINUX, reason="reads /proc")
 SLOW = [pytest.param(s, marks=pytest.mark.slow) for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]
 
 
@@ -37,7 +37,7 @@ def test_all_processes_end_with_the_sweep(stubbed, qa_arch, number):
 def test_closed_terminal_is_ignored_under_nohup():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with lifeline.ended_by_signals():
+        with ended_by_signals():
             os.kill(os.getpid(), signal.SIGHUP)
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGTERM)
@@ -72,7 +72,7 @@ def test_leftover_processes_of_a_point_are_killed(stubbed):
 def test_point_still_running_is_left_alone(stubbed, caplog):
     """For example a rank that hangs in the driver and outlives its SIGKILL for a while."""
     stubbed.set_actions(seed1="signal").launch(1)
-    with lock.hold(stubbed.point(1), "run"):
+    with hold(stubbed.point(1), "run"):
         assert stubbed.states() == ["running"]
         stubbed.launch(1)
         assert "is still running (process" in caplog.text

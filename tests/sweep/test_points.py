@@ -146,7 +146,7 @@ def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     monkeypatch.setattr("qa_arch.provenance.commit", lambda: ("b" * 40, False))
     (stubbed.point(2) / RECORD).unlink()
     stubbed.launch(1, 2)
-    assert "kept the results of 1 point(s) run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
+    assert "kept the results of 1 point run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
     assert stubbed.started() == ["seed1", "seed2", "seed2"]
 
 

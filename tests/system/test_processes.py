@@ -10,26 +10,26 @@ from contextlib import suppress
 import pytest
 from kills import alive, survivors
 
-from qa_arch import files as lock
-from qa_arch import process as lifeline
 from qa_arch.errors import RunError
+from qa_arch.files import LOCK, descriptors, hold, holder
+from qa_arch.process import LINUX, PARENT, module_command, start
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from qa_arch import files as lock
-from qa_arch import process as lifeline
-with lock.hold(Path(sys.argv[1]), "run"):
+from qa_arch.files import descriptors, hold
+from qa_arch.process import start
+with hold(Path(sys.argv[1]), "run"):
     if len(sys.argv) > 2:
-        lifeline.start([sys.executable, "-c", "import time; time.sleep(99)"], pass_fds=lock.descriptors())
+        start([sys.executable, "-c", "import time; time.sleep(99)"], pass_fds=descriptors())
     print("held", flush=True)
     time.sleep(99)
 """
 
 
 @pytest.fixture
-def start(tmp_path):
-    """``start(*arguments)``: start a process and return once it holds the lock of ``tmp_path``."""
+def lock_elsewhere(tmp_path):
+    """``lock_elsewhere(*arguments)``: start a process and return once it holds the lock of ``tmp_path``."""
     processes = []
 
     def begin(*arguments: str) -> subprocess.Popen:
@@ -51,73 +51,73 @@ def test_full_disk_leaves_the_holder_without_a_name(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
-        with lock.hold(tmp_path, "run"):
-            assert lock.holder(tmp_path) == "another process"
+        with hold(tmp_path, "run"):
+            assert holder(tmp_path) == "another process"
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_one_holder_at_a_time(tmp_path):
     folder = tmp_path / "new"
-    with lock.hold(folder, "run"):
-        assert "process" in (lock.holder(folder) or "")
-        assert len(lock.descriptors()) == 1
+    with hold(folder, "run"):
+        assert "process" in (holder(folder) or "")
+        assert len(descriptors()) == 1
         with (
             pytest.raises(RunError, match=r"new: this run is in use by process \d+ on "),
-            lock.hold(folder, "run"),
+            hold(folder, "run"),
         ):
             pass
-        assert lock.holder(folder) is not None  # the refused attempt did not release it
-    assert lock.holder(folder) is None
+        assert holder(folder) is not None  # the refused attempt did not release it
+    assert holder(folder) is None
     assert not list(folder.iterdir())
-    with lock.hold(folder, "run"):
+    with hold(folder, "run"):
         pass
-    os.mkfifo(folder / lock.LOCK)
-    assert lock.holder(folder) is None
+    os.mkfifo(folder / LOCK)
+    assert holder(folder) is None
 
 
-def test_lock_of_another_process_is_released_by_its_death(tmp_path, start):
-    process = start()
-    assert f"process {process.pid} " in (lock.holder(tmp_path) or "")
-    with pytest.raises(RunError, match=f"process {process.pid} "), lock.hold(tmp_path, "run"):
+def test_lock_of_another_process_is_released_by_its_death(tmp_path, lock_elsewhere):
+    process = lock_elsewhere()
+    assert f"process {process.pid} " in (holder(tmp_path) or "")
+    with pytest.raises(RunError, match=f"process {process.pid} "), hold(tmp_path, "run"):
         pass
     process.kill()
     process.wait()
-    assert lock.holder(tmp_path) is None
-    with lock.hold(tmp_path, "run"):
+    assert holder(tmp_path) is None
+    with hold(tmp_path, "run"):
         pass
 
 
-def test_child_of_the_holder_keeps_the_lock(tmp_path, start):
+def test_child_of_the_holder_keeps_the_lock(tmp_path, lock_elsewhere):
     """For example a rank that is still in a step after rank 0 has ended."""
-    process = start("with a child")
+    process = lock_elsewhere("with a child")
     process.kill()
     process.wait()
-    assert lock.holder(tmp_path) is not None
+    assert holder(tmp_path) is not None
 
 
 CHILD = "from qa_arch.process import tie; import time; tie(); print('tied', flush=True); time.sleep(99)"
 TIED = "from qa_arch.process import tie; tie(); "
-PARENT = """
+STARTER = """
 import sys, time
-from qa_arch import process as lifeline
-child = lifeline.start([sys.executable, "-c", sys.argv[1]], stdout=-1)
+from qa_arch.process import start
+child = start([sys.executable, "-c", sys.argv[1]], stdout=-1)
 child.stdout.readline()
 print(child.pid, flush=True)
 time.sleep(99)
 """
 LATE = r"""
 import os, sys, time
-from qa_arch import process as lifeline
-child = lifeline.start([sys.executable, "-c", "import time; time.sleep(1)\n" + sys.argv[1]])
+from qa_arch.process import start
+child = start([sys.executable, "-c", "import time; time.sleep(1)\n" + sys.argv[1]])
 print(child.pid, flush=True)
 os._exit(0)
 """
 
 
-@pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+@pytest.mark.skipif(not LINUX, reason="reads /proc")
 def test_child_ends_with_its_killed_parent():
-    command = [sys.executable, "-c", PARENT, CHILD]
+    command = [sys.executable, "-c", STARTER, CHILD]
     parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
@@ -127,7 +127,7 @@ def test_child_ends_with_its_killed_parent():
     assert not survivors([pid])
 
 
-@pytest.mark.skipif(not lifeline.LINUX, reason="reads /proc")
+@pytest.mark.skipif(not LINUX, reason="reads /proc")
 def test_child_ends_if_its_parent_ended_before_it_was_tied():
     done = subprocess.run(
         [sys.executable, "-c", LATE, TIED + "print('tied')"], stdout=subprocess.PIPE, text=True
@@ -137,12 +137,12 @@ def test_child_ends_if_its_parent_ended_before_it_was_tied():
 
 
 def test_started_program_does_not_inherit_the_parent_variable():
-    program = f"import os; print({lifeline.PARENT!r} in os.environ)"
+    program = f"import os; print({PARENT!r} in os.environ)"
     for command in (
-        lifeline.module_command("timeit", "-n1", "-r1", program),
+        module_command("timeit", "-n1", "-r1", program),
         [sys.executable, "-c", TIED + program],
     ):
-        process = lifeline.start(command, stdout=subprocess.PIPE, text=True)
+        process = start(command, stdout=subprocess.PIPE, text=True)
         assert process.communicate(timeout=60)[0].splitlines()[0] == "False"
 
 
@@ -157,6 +157,6 @@ def test_children_import_from_where_their_parent_does(tmp_path, monkeypatch, mod
     foreign.mkdir()
     for name in ("ctypes", "runpy", "timeit", "qa_arch", "own_module"):
         (foreign / f"{name}.py").write_text("open('planted', 'w')")
-    child = lifeline.start(lifeline.module_command(module), cwd=foreign)
+    child = start(module_command(module), cwd=foreign)
     assert child.wait(60) == 0
     assert not (foreign / "planted").exists()

@@ -29,10 +29,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qa_arch import files as lock
 from qa_arch.errors import RunError, UnavailableError
 from qa_arch.extras.kernels.autograd import recur_fused
-from qa_arch.files import write_json
+from qa_arch.files import hold, write_json
 from qa_arch.nn import match_lstm  # which imports this module: its functions are looked up when called
 from qa_arch.nn import match_lstm as loops
 from qa_arch.nn.masking import reversal
@@ -118,7 +117,7 @@ def recorded_verdict(
     folder = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qa_arch/kernels"
     path = folder / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]}.json"
     try:
-        with lock.hold(folder, "check", file=path.name, patience=2 * limit):
+        with hold(folder, "check", file=path.name, patience=2 * limit):
             verdict = _parse_verdict(path.read_text("utf-8")) if path.exists() else None
             if verdict is None:
                 verdict = _run_check(command, limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from qa_arch.records import SplitFacts
 from qa_arch.results.columns import score
 from qa_arch.results.tables import two_decimals
+from qa_arch.terminal import counted
 
 COLUMNS = (
     score("token_accuracy", "token accuracy", says_status=True),
@@ -22,7 +23,7 @@ EPOCH = {
 
 def described(facts: SplitFacts) -> tuple[str, str]:
     sizes = [f"{facts.extra.get(name) or 0:,} {name}" for name in ("documents", "tokens", "bytes")]
-    blocks = f"{facts.windows or 0:,} blocks"
+    blocks = counted(facts.windows or 0, "block")
     note = (
         f"{sizes[1]} in {blocks}; perplexity by predicted token, bits per byte of the text in UTF-8"
         " (docs/extras/pretraining.md)"

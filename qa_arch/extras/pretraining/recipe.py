@@ -25,6 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.evaluation import Reading
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.manifest import Pretraining
@@ -39,7 +40,19 @@ from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, read_table
-from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, Parameters, Point, Points, RunRecord, SplitFacts
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    MODEL,
+    TRAIN,
+    Parameters,
+    Point,
+    Points,
+    RunRecord,
+    SplitFacts,
+    questions_folder,
+    write_questions,
+)
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import Run
 
@@ -65,7 +78,8 @@ def train(run: Run) -> None:
     predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            run.score(split, *score(predictor, parts.sets[split], parts.tables[split], run.folder, split))
+            reading = read(predictor, parts.sets[split], table=parts.tables[split])
+            run.score(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
     run.finish()
 
 
@@ -313,26 +327,36 @@ def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores
     return {f"calibration_{name}": value for name, value in scores if name not in ("targets", "blocks")}
 
 
-def score(
+def read(
     predictor: LanguagePredictor,
     corpus: Corpus,
-    table: LanguageTable,
-    folder: Path,
-    split: str,
+    *,
+    table: LanguageTable | None = None,
     watch: Watch | None = None,
-) -> tuple[Points, dict[str, list[Any]], float]:
-    """Scores of a corpus, its rows (a block each: the fields of ``BlockScores``), and seconds of reading."""
+) -> Reading:
+    """``BlockScores`` of every block of a corpus; ``table`` holds the blocks if they already exist."""
+    table = predictor.table(corpus) if table is None else table
     begun = time.perf_counter()
     blocks = predictor.read(table, watch=watch)
     seconds = time.perf_counter() - begun
+    return Reading(corpus, (table, blocks), facts_of(corpus, table), seconds)
+
+
+def score(predictor: LanguagePredictor, reading: Reading, folder: Path, *, split: str) -> tuple[Points, str]:
+    """Score a corpus; write its rows (a block each: the fields of ``BlockScores``) below the run folder.
+
+    Returns the scores and the hash of the rows.
+    """
+    table, blocks = reading.outputs
     point = Point(
         protocol=table.protocol,
         metric_version=METRIC_VERSION,
         metrics=scores_of(predictor.config, table, blocks),
         engine=f"torch {predictor.precision}",
     )
-    columns = zip(BlockScores._fields, map(list, zip(*blocks, strict=True)), strict=True)
-    return {POINT: point}, {"id": [str(n) for n in range(len(blocks))], **dict(columns)}, seconds
+    columns = dict(zip(BlockScores._fields, map(list, zip(*blocks, strict=True)), strict=True))
+    rows = {"id": [str(number) for number in range(len(blocks))], **columns}
+    return {POINT: point}, write_questions(questions_folder(folder, split), rows)
 
 
 # The trained model ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from qa_arch.records import SplitFacts
 from qa_arch.results.columns import score
 from qa_arch.results.tables import Column
+from qa_arch.terminal import counted
 
 COLUMNS = (
     score("accuracy", "top-1", says_status=True),
@@ -17,7 +18,7 @@ COLUMNS = (
 
 
 def described(facts: SplitFacts) -> tuple[str, str]:
-    size = f"{facts.questions or 0:,} questions, {facts.candidates or 0:,.1f} candidates each"
+    size = f"{counted(facts.questions or 0, 'question')}, {facts.candidates or 0:,.1f} candidates each"
     return size, f"{size} on average; ties count against the right candidate"
 
 

@@ -16,6 +16,7 @@ from qa_arch.files import write_atomic, write_json
 from qa_arch.process import gc_disabled
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, plain, print_table, text, two_decimals
+from qa_arch.terminal import counted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +58,7 @@ def run_types(args: argparse.Namespace) -> int:
     path = write_json(args.out, dict(zip(ids, labels, strict=True)), indent=None)
     counts = Counter(label.partition(":")[0] for label in labels)
     summary = ", ".join(f"{main} {count:,}" for main, count in counts.most_common())
-    print(f"{path}: {len(questions):,} questions: {summary}")
+    print(f"{path}: {counted(len(questions), 'question')}: {summary}")
     return 0
 
 
@@ -109,7 +110,7 @@ def run_paraphrase(args: argparse.Namespace) -> int:
         note = "in percent; oracle accuracy: at the threshold that is best for these labels, an upper bound"
         tables.append(Table("Scores", columns, [scores], [note]))
     if not tables:
-        print(f"{args.out}: {len(pairs):,} pairs")
+        print(f"{args.out}: {counted(len(pairs), 'pair')}")
         return 0
     print_table(*tables, form=args.format)
     return 0

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation import load_references, reference_scores
+from qa_arch.evaluation import Reading, load_references, reference_scores
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     SelectionBatch,
@@ -66,6 +66,7 @@ from qa_arch.records import (
     RunRecord,
     SplitFacts,
     questions_folder,
+    write_questions,
 )
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import Run
@@ -94,9 +95,10 @@ def train(run: Run) -> None:
     predictor = SelectionPredictor(parts.model, parts.vectors, config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            scored = score(predictor, parts.sets[split], parts.tables[split], run.folder, split)
+            reading = read(predictor, parts.sets[split], table=parts.tables[split])
+            scored = score(predictor, reading, run.folder, split=split)
             references = heuristics(config, parts.sets[split], run.trusted)
-            run.score(split, *scored, references=references)
+            run.score(split, *scored, reading.seconds, references=references)
     run.finish()
 
 
@@ -296,26 +298,27 @@ def validation_scores(questions: Any, outputs: Scored) -> dict[str, float]:
     return {f"calibration_{name}": scores[name] for name in ("accuracy", "mrr")}
 
 
-def score(
+def read(
     predictor: SelectionPredictor,
     questions: SelectionSet,
-    table: SelectionTable,
-    folder: Path,
-    split: str,
+    *,
+    table: SelectionTable | None = None,
     watch: Watch | None = None,
-) -> tuple[Points, dict[str, list[Any]], float]:
-    """Scores of a set, its rows, and seconds of inference; writes ``selections.json`` below the run folder,
-    but for calibration: question id -> scores of its candidates, in the order of the data.
+) -> Reading:
+    """Score the candidates of every question; ``table`` holds the features if they already exist."""
+    table = predictor.table(questions) if table is None else table
+    begun = time.perf_counter()
+    outputs = predictor.read(table, watch=watch)
+    return Reading(questions, outputs, facts_of(questions, table), time.perf_counter() - begun)
+
+
+def score(predictor: SelectionPredictor, reading: Reading, folder: Path, *, split: str) -> tuple[Points, str]:
+    """Score a set; write its rows below the run folder and, but for calibration, ``selections.json``:
+    question id -> scores of its candidates, in the order of the data. Returns scores and the rows' hash.
 
     The kind of a question is its class if the candidates are classes, else by the rules.
     """
-    begun = time.perf_counter()
-    outputs = predictor.read(table, watch=watch)
-    seconds = time.perf_counter() - begun
-    points = points_of(questions, outputs, f"torch {predictor.precision}")
-    if split != CALIBRATION:
-        by_id = {question.id: outputs[row] for row, question in enumerate(questions.questions)}
-        write_json(questions_folder(folder, split) / "selections.json", by_id, indent=None)
+    questions, outputs, target = reading.questions, reading.outputs, questions_folder(folder, split)
     rows: dict[str, list[Any]] = {
         "id": [question.id for question in questions.questions],
         "kind": [
@@ -325,7 +328,11 @@ def score(
         "rank": ranks(questions, outputs),
         "candidates": [len(question.candidates) for question in questions.questions],
     }
-    return points, rows, seconds
+    rows_hash = write_questions(target, rows)
+    if split != CALIBRATION:
+        by_id = dict(zip(rows["id"], outputs, strict=True))
+        write_json(target / "selections.json", by_id, indent=None)
+    return points_of(questions, outputs, f"torch {predictor.precision}"), rows_hash
 
 
 def heuristics(config: Config, questions: SelectionSet, trusted: Sequence[str] = TRUSTED) -> Points:

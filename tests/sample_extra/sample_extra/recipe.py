@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qa_arch.config.schema import Config
 from qa_arch.data import sources, splits
 from qa_arch.nn.reading import Batches
-from qa_arch.records import CALIBRATION, TRAIN, Point, SplitFacts
+from qa_arch.records import CALIBRATION, TRAIN, Point, SplitFacts, questions_folder, write_questions
 from qa_arch.tensors import Movable
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import Run
@@ -80,7 +80,8 @@ def train(run: Run) -> None:
     metrics = {"error": sum(errors) / len(errors)}
     point = Point(protocol="length", metric_version="length-1", metrics=metrics)
     ids = [example.id for example in sets[CALIBRATION].examples]
-    run.score(CALIBRATION, {"all": point}, {"id": ids, "error": errors}, seconds=0.0)
+    rows = write_questions(questions_folder(run.folder, CALIBRATION), {"id": ids, "error": errors})
+    run.score(CALIBRATION, {"all": point}, rows, seconds=0.0)
     run.finish()
 
 
