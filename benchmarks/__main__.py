@@ -1,19 +1,18 @@
-"""``python -m benchmarks [NAME ...] [--quick]``: measure, print the table and save it."""
+"""``python -m benchmarks [NAME ...] [--quick]``: measure rows, each in a fresh process, and print the table.
+
+Without names all rows are measured, but for those that an earlier, stopped run of this code on this machine
+has measured already; at the end the saved table is replaced. Rows that are named are measured again.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
-import time
-import traceback
 from pathlib import Path
 
-from benchmarks.registry import MEASURES
-from benchmarks.report import Row, describe_machine, markdown, summary
-from benchmarks.targets import TARGETS, NotMeasuredError, Target
-from qa_arch.errors import UnavailableError
+from benchmarks import rows
+from benchmarks.report import markdown, summary, verdict
+from benchmarks.targets import DATA, TARGETS
 from qa_arch.files import write_atomic, write_json
 from qa_arch.results.tables import fill_between
 
@@ -22,46 +21,51 @@ PAGE = Path(__file__).parent / "README.md"
 MARK = "bench"
 
 
-def measure(target: Target, quick: bool) -> Row:
-    """Measure one row; a failing benchmark does not stop the others."""
-    if target.name not in MEASURES:
-        return Row(target, None, f"no function measures '{target.name}'")
-    try:
-        return Row(target, MEASURES[target.name](quick))
-    except (NotMeasuredError, UnavailableError) as error:
-        return Row(target, None, str(error))
-    except Exception as error:
-        traceback.print_exc()
-        return Row(target, None, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
-
-
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 whether targets are met or not; only a full run at full size replaces the saved table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="rows to measure (default: all)")
     parser.add_argument("--quick", action="store_true", help="small sizes: checks that it runs, not how fast")
-    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
     args = parser.parse_args(argv)
     targets = {target.name: target for target in TARGETS}
     if unknown := [name for name in args.names if name not in targets]:
         parser.error(f"unknown row {unknown[0]}; rows are {', '.join(targets)}")
 
-    machine = describe_machine()
-    rows = []
-    for name in args.names or targets:
-        started = time.perf_counter()
-        rows.append(measure(targets[name], args.quick))
-        if rows[-1].measured:
-            print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
-    machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
-    table = markdown(rows, machine)
-    print(json.dumps([row.record() for row in rows]) if args.json else table)
+    chosen = [targets[name] for name in args.names or targets]
+    on_data = [target.name for target in chosen if DATA in target.needs]
+    is_here = "which is here" if DATA.is_met() else "which is not here: they are skipped"
+    _say(f"{len(chosen)} rows; {len(on_data)} need {DATA.what}, {is_here}: {', '.join(on_data)}")
+    for need in dict.fromkeys(need for target in chosen for need in target.needs if need != DATA):
+        if not need.is_met():
+            skipped = [target.name for target in chosen if need in target.needs]
+            _say(f"skipped for want of {need.what}: {', '.join(skipped)}")
+    machine = rows.describe_machine()
+    found = []
+    for target in chosen:
+        row = None if args.names else rows.kept(target.name, machine, args.quick)
+        origin = f", kept in {rows.KEPT}"
+        if row is None:
+            row, origin = rows.measure(target, args.quick), ""
+            if row["ratio"] is not None:
+                rows.keep(target.name, row, machine, args.quick)
+        found.append(row)
+        if row["ratio"] is not None or "failed" in row["note"]:
+            _say(f"{target.name}: {verdict(row)}, {row['seconds']:.0f} s{origin}")
+    machine["load_after"] = rows.load()
+    table = markdown(found, machine)
+    print(table)
     if not args.names and not args.quick:
+        results = {"machine": machine, "rows": found}
         write_atomic(RESULTS / "table.md", table)
-        results = {"machine": machine, "rows": [row.record() for row in rows]}
         write_json(RESULTS / "table.json", results)
         write_atomic(PAGE, fill_between(PAGE.read_text(encoding="utf-8"), MARK, summary(results)))
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.memory import STATUS, status_bytes
-from benchmarks.report import describe_machine
+from benchmarks.rows import describe_machine
 from benchmarks.timing import once
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset

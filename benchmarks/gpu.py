@@ -39,13 +39,6 @@ PEAK = {"H100": 989e12, "H200": 989e12, "A100": 312e12}
 """Dense bf16 FLOP/s from the data sheets."""
 
 
-def cuda() -> torch.device:
-    """The CUDA device; NotMeasuredError if there is none."""
-    if not torch.cuda.is_available():
-        raise NotMeasuredError("needs a CUDA device")
-    return torch.device("cuda")
-
-
 def synchronised(run: Callable[[], None]) -> Callable[[], None]:
     def run_and_wait() -> None:
         run()
@@ -56,7 +49,7 @@ def synchronised(run: Callable[[], None]) -> Callable[[], None]:
 
 def match_lstm(quick: bool) -> Measurement:
     """fp32 at torch's defaults, which allow TF32 in cuDNN's LSTM but not in our matrix products."""
-    device = cuda()
+    device = torch.device("cuda")
     results = []
     for hidden, width in WIDTHS:
         lstm = nn.LSTM(2 * width, hidden, bidirectional=True, batch_first=True).to(device)
@@ -69,7 +62,7 @@ def match_lstm(quick: bool) -> Measurement:
 
 def match_lstm_eager(quick: bool) -> Measurement:
     """Against the plain loop under autograd, op by op."""
-    device = cuda()
+    device = torch.device("cuda")
     results = []
     for hidden, width in WIDTHS:
         step = _match_step(hidden, width, device)
@@ -84,7 +77,7 @@ def match_lstm_eager(quick: bool) -> Measurement:
 
 
 def proposed_step(quick: bool) -> Measurement:
-    device = cuda()
+    device = torch.device("cuda")
     collate, batches = _padded(quick, device)
     assert collate.vectors is not None
     vectors = torch.randn(len(collate.vectors) + 1, 300)
@@ -97,7 +90,7 @@ def proposed_step(quick: bool) -> Measurement:
 
 def baseline_mfu(quick: bool) -> Measurement:
     """Model FLOPs (6 per weight and token, 12 T² width per layer) over time and peak FLOP/s."""
-    device = cuda()
+    device = torch.device("cuda")
     name = torch.cuda.get_device_name(device)
     peak = next((flops for key, flops in PEAK.items() if key in name), None)
     if peak is None:
@@ -117,7 +110,7 @@ def baseline_mfu(quick: bool) -> Measurement:
 
 def loader(quick: bool) -> Measurement:
     """Bucketed batches of 32 from two workers, as in training."""
-    device = cuda()
+    device = torch.device("cuda")
     step = partial(trainer_of(TransformerSpan(_bert()).to(device)), bf16=True)
     collator = Collator(inputs.features(quick), multiple=8)
     sampler = BucketBatchSampler(collator.table.lengths, batch_size=B, seed=inputs.SEED)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import inputs
+from benchmarks.rows import CACHE
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
@@ -40,7 +41,6 @@ from qa_arch.records import (
 from qa_arch.results.report import write_report
 from qa_arch.types import QuestionSet
 
-CACHE = Path(".cache/bench")
 DEMO = Path("experiments/demo/records")
 SIZES, QUICK_SIZES = (1_000, 10_000, 100_000), (200, 600, 2_000)
 TRAIN_2_0 = 130_319
@@ -65,13 +65,13 @@ def generated_set(count: int) -> QuestionSet:
 
 
 def slope(run: Callable[[int], Any], quick: bool, note: str = "") -> Measurement:
-    """Least-squares slope of log time over log size, from the best of three runs per size."""
+    """Least-squares slope of log time over log size, from the best of two runs per size."""
     sizes = QUICK_SIZES if quick else SIZES
     for size in sizes:
         generated_set(size)  # read before the clock runs
     run(sizes[0])
     best = [math.inf] * len(sizes)
-    for _ in range(1 if quick else 3):
+    for _ in range(1 if quick else 2):
         for i, size in enumerate(sizes):
             best[i] = min(best[i], once(partial(run, size)).wall)
     value = float(np.polyfit(np.log(sizes), np.log(best), 1)[0])

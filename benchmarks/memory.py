@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import inputs
 from benchmarks.growth import generated_set
 from benchmarks.processes import output_of
 from benchmarks.small import small_predictor
@@ -35,7 +34,6 @@ def growth(quick: bool) -> Measurement:
     """
     if not STATUS.exists():
         raise NotMeasuredError("private memory is read from /proc, which this system does not have")
-    inputs.require_minilm()
     counts = (1_000, 3_000) if quick else (1_000, 100_000)
     for count in counts:
         generated_set(count)  # written before the child process reads it

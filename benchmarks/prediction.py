@@ -6,40 +6,37 @@ its own process, with the same weights, at its best batch size.
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import BertForQuestionAnswering
 
 from baselines.transformer import TransformerSpan
-from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer
-from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError, cost, speedup
-from benchmarks.timing import Pairs, Timed, alternate, once, repeat
+from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer, rows
+from benchmarks.targets import Measure, Measurement, cost, speedup
+from benchmarks.timing import Pairs, Timed, alternate, once
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.splits import subset
 from qa_arch.metrics.abstention import best_texts
 from qa_arch.nn.encoder_configs import resolve
-from qa_arch.nn.precision import Precision, bf16_is_faster, cast_weights, mixed
+from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.qa.loading import load_predictor
 from qa_arch.qa.reader import Reader
 from qa_arch.tensors import Batch
 from qa_arch.types import QuestionSet
 
-QUESTIONS = 400
+QUESTIONS, ROUNDS = 96, 3
 BATCH = 16
-AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2"}
-"""Limits torch to AVX2 on a newer processor."""
+Ask = Callable[[int, int], dict[str, Any]]
+"""Function (batch size, number of questions) -> reply of a running peer."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +59,6 @@ def compare_with_peer(
     quick: bool, *, peer: Peer, precision: Precision = "fp32", engine: str = "torch"
 ) -> Measurement:
     """Compare speed and answers, never abstaining on either side; ``engine``: torch or onnx."""
-    if precision == "bf16" and not bf16_is_faster():
-        raise NotMeasuredError(EMULATED)
     questions = sample_of_dev(quick)
     with tempfile.TemporaryDirectory() as folder, _run_peer(peer, Path(folder), questions) as ask:
         predictor = (
@@ -71,53 +66,44 @@ def compare_with_peer(
             if engine == "onnx"
             else build_predictor(precision)
         )
-        sample = len(questions) // 4
-        ask(1, sample)
-        best = min(peer.batches, key=lambda batch: ask(batch, sample)["wall"])
+        batch = best_batch(peer, ask, len(questions) // 3, quick)
         read(predictor, questions)
+        ask(batch, BATCH)
         ours, theirs = [], []
-        for _ in range(1 if quick else 3):
+        for _ in range(1 if quick else ROUNDS):
             ours.append(once(lambda: read(predictor, questions)))
-            reply = ask(best, len(questions))
+            reply = ask(batch, len(questions))
             theirs.append(Timed(reply["wall"], reply["cpu"]))
-        pairs = Pairs(tuple(ours), tuple(theirs))
     texts = read(predictor, questions)
     rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
-    parts = [f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {best}"]
-    parts.append(f"{_equal_texts(texts, reply['texts'])} of the texts are the peer's")
-    if engine == "torch":
-        forward = min(t.wall for t in repeat(forward_passes(predictor, questions), 1 if quick else 3))
-        most = min(t.wall for t in theirs) / forward
-        parts.append(f"the forward passes alone take {forward:.1f} s, which leaves {most:.2f} × at most")
-    if precision != "fp32":
-        parts.append(predictor.engine)
-        parts.append(f"{_equal_texts(texts, read(build_predictor('fp32'), questions))} those of fp32")
-    return speedup(pairs, ", ".join(parts))
+    note = (
+        f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {batch},"
+        f" {_equal_texts(texts, reply['texts'])} of the texts are the peer's"
+    )
+    return speedup(Pairs(tuple(ours), tuple(theirs)), note)
 
 
-def under_avx2(quick: bool, *, row: str) -> Measurement:
-    """Measure ``row`` in a separate process in which torch and the peer are limited to AVX2."""
-    if torch.backends.cpu.get_cpu_capability() != "AVX512":
-        raise NotMeasuredError(f"this processor has no AVX-512, as {row} was measured")
-    command = [sys.executable, "-m", "benchmarks", row, "--json", *(["--quick"] if quick else [])]
-    process = subprocess.run(command, env=os.environ | AVX2, stdout=subprocess.PIPE, text=True, check=True)
-    record = json.loads(process.stdout)[0]
-    if record["ratio"] is None:
-        raise NotMeasuredError(record["note"].removeprefix("not measured: "))
-    ours, theirs = (Timed(**record[side]) for side in ("ours", "theirs"))
-    return Measurement(record["ratio"], record["cpu_ratio"], ours, theirs, record["note"])
+def best_batch(peer: Peer, ask: Ask, sample: int, quick: bool) -> int:
+    """The peer's fastest batch size; measured once, for all rows that it is the peer of."""
+    name, machine = f"batch-of-{peer.environment.name}", rows.describe_machine()
+    batch = rows.kept(name, machine, quick)
+    if batch is None:
+        ask(1, sample)
+        batch = min(peer.batches, key=lambda batch: ask(batch, sample)["wall"])
+        rows.keep(name, batch, machine, quick)
+    return batch
 
 
 def compare_with_forward(quick: bool) -> Measurement:
     """Whole prediction against its forward passes: the overhead of features, decoding and ranking."""
     questions, predictor = sample_of_dev(quick), build_predictor("fp32")
     passes = forward_passes(predictor, questions)
-    pairs = alternate(lambda: read(predictor, questions), passes, 1 if quick else 3)
+    pairs = alternate(lambda: read(predictor, questions), passes, 1 if quick else ROUNDS)
     return cost(pairs, f"{len(questions)} questions, batches of {BATCH}")
 
 
 def sample_of_dev(quick: bool) -> QuestionSet:
-    return subset(inputs.questions(quick), 24 if quick else QUESTIONS, inputs.SEED)
+    return inputs.spread(24 if quick else QUESTIONS, quick)
 
 
 def forward_passes(predictor: Reader, questions: QuestionSet) -> Callable[[], None]:
@@ -144,17 +130,14 @@ def build_predictor(precision: Precision) -> Reader:
 
 def onnx_predictor(folder: Path, precision: Precision) -> Reader:
     """The same model, exported to ``folder`` and run by ONNX Runtime."""
-    if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
-        raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
     from qa_arch.export.onnx import export_onnx
 
-    sample = subset(inputs.questions(True), 20, inputs.SEED)
+    sample = inputs.spread(20, quick=True)
     export_onnx(build_predictor("fp32"), folder, precision=precision, questions=sample)
     return load_predictor(folder)
 
 
 def build_model() -> TransformerSpan:
-    inputs.require_minilm()
     torch.manual_seed(inputs.SEED)
     model = TransformerSpan(inputs.encoder(init="pretrained", name="minilm"))
     torch.nn.init.normal_(model.span.weight, std=0.5)  # spreads scores like a trained head
@@ -168,7 +151,7 @@ def read(predictor: Reader, questions: QuestionSet) -> list[str]:
 
 
 @contextmanager
-def _run_peer(peer: Peer, folder: Path, questions: QuestionSet) -> Iterator:
+def _run_peer(peer: Peer, folder: Path, questions: QuestionSet) -> Iterator[Ask]:
     """``ask(batch size, number of questions)`` of a running peer with our weights."""
     model = build_model()
     peer_model = BertForQuestionAnswering.from_pretrained(resolve("minilm"))
@@ -208,7 +191,6 @@ ROWS: dict[str, Measure] = {
         f"predict-{precision}": partial(compare_with_peer, peer=PIPELINE, precision=precision)
         for precision in ("fp32", "bf16")
     },
-    "predict-bf16-avx2": partial(under_avx2, row="predict-bf16"),
     "predict-haystack": partial(compare_with_peer, peer=HAYSTACK),
     **{
         f"predict-onnx-{precision}": partial(

@@ -22,7 +22,7 @@ def help_text(quick: bool) -> Measurement:
 
 def first_step(quick: bool) -> Measurement:
     """A new process without cached features, until it reports the first optimizer step."""
-    times = median_time([_to_first_step() for _ in range(1 if quick else 3)])
+    times = median_time([_to_first_step() for _ in range(1 if quick else 2)])
     return Measurement(times.wall, times.cpu, times, note="model=bert experiment=demo, nothing cached")
 
 
@@ -47,7 +47,7 @@ def _to_first_step() -> Timed:
 
 def sweep_overhead(quick: bool) -> Measurement:
     """Median difference between a sweep of one point and the same single run, each a new process."""
-    pairs = alternate(lambda: _train_tiny("-m"), _train_tiny, 1 if quick else 5, warm=not quick)
+    pairs = alternate(lambda: _train_tiny("-m"), _train_tiny, 1 if quick else 2, warm=False)
     wall, cpu = (
         median(getattr(a, clock) - getattr(b, clock) for a, b in zip(pairs.ours, pairs.theirs, strict=True))
         for clock in ("wall", "cpu")

@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from baselines.transformer import TransformerSpan
 from benchmarks import inputs
-from benchmarks.targets import EMULATED, Measure, Measurement, NotMeasuredError
+from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import Pairs, Timed, median_time, once
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.losses import SpanLoss
-from qa_arch.nn.precision import bf16_is_faster
 from qa_arch.tensors import Batch
 
 BATCH = 16
 WORD_VECTOR_DIM = 300
+StepOn = Callable[[list[int]], Callable[[], Any]]
+"""Function of a batch's windows that returns the step to time."""
 
 
 def trainer_of(model: nn.Module) -> Callable[..., None]:
@@ -47,7 +50,6 @@ def trainer_of(model: nn.Module) -> Callable[..., None]:
 
 def encoder() -> Encoder:
     """MiniLM with attention dropout 0, as any other value disables torch's fused CPU attention."""
-    inputs.require_minilm()
     return inputs.encoder(init="pretrained", name="minilm", attention_dropout=0.0)
 
 
@@ -56,41 +58,35 @@ def sample_batches(quick: bool) -> list[list[int]]:
     lengths = inputs.features(quick).lengths
     plan = [b for b in BucketBatchSampler(lengths, batch_size=BATCH, seed=inputs.SEED) if len(b) == BATCH]
     plan.sort(key=lambda rows: int(lengths[rows].max()))
-    count = 2 if quick else 6
+    count = 2 if quick else 4
     indices = ((np.arange(count) + 0.5) * len(plan) / count).astype(int)
     return [plan[i] for i in indices]
 
 
-@cache
-def _bucketed_and_padded(quick: bool, with_bf16: bool) -> tuple[list[Timed], list[Timed], list[Timed]]:
-    """Times on the same batches: bucketed, bucketed in bf16, padded to 384."""
+def compare(quick: bool, ours: StepOn, theirs: StepOn, *, faster: bool) -> Measurement:
+    """Time the two on the same batches, after a warm-up on the shortest, and compare the sums."""
+    batches = sample_batches(quick)
+    sides: tuple[list[Timed], list[Timed]] = ([], [])
+    for number, rows in enumerate([batches[0], *batches]):
+        for samples, step in zip(sides, (ours(rows), theirs(rows)), strict=True):
+            time = once(step)
+            if number:
+                samples.append(time)
+    return _by_totals(*sides, faster=faster)
+
+
+def bucketed(quick: bool, *, bf16: bool) -> Measurement:
+    """Bucketed batches against the same padded to 384 in fp32."""
     torch.manual_seed(inputs.SEED)
     table = inputs.features(quick)
     step = trainer_of(TransformerSpan(encoder()))
     short, long = Collator(table), Collator(table, multiple=384)
-    times: tuple[list[Timed], list[Timed], list[Timed]] = ([], [], [])
-    for number, rows in enumerate([sample_batches(quick)[0], *sample_batches(quick)]):
-        batch, padded = short(rows), long(rows)
-        runs = [partial(step, batch), partial(step, batch, bf16=True), partial(step, padded)]
-        for samples, run in zip(times, runs, strict=True):
-            if "bf16" in run.keywords and not with_bf16:
-                continue
-            time = once(run)
-            if number:  # the first batch only warms up
-                samples.append(time)
-    return times
-
-
-def bucketed(quick: bool) -> Measurement:
-    fast, _, padded = _bucketed_and_padded(quick, bf16_is_faster())
-    return _by_totals(fast, padded, faster=True)
-
-
-def bucketed_bf16(quick: bool) -> Measurement:
-    if not bf16_is_faster():
-        raise NotMeasuredError(EMULATED)
-    _, fast, padded = _bucketed_and_padded(quick, True)
-    return _by_totals(fast, padded, faster=True)
+    return compare(
+        quick,
+        lambda rows: partial(step, short(rows), bf16=bf16),
+        lambda rows: partial(step, long(rows)),
+        faster=True,
+    )
 
 
 def proposed_step(quick: bool) -> Measurement:
@@ -103,14 +99,52 @@ def proposed_step(quick: bool) -> Measurement:
     proposed = BertMatch(encoder(), vectors=vectors, overlap_flag=True, hidden=150)
     ours, theirs = trainer_of(proposed), trainer_of(TransformerSpan(encoder()))
     collate = Collator(table, vectors=np.arange(1, size + 1))
-    pairs: tuple[list[Timed], list[Timed]] = ([], [])
-    for number, rows in enumerate([sample_batches(quick)[0], *sample_batches(quick)]):
-        batch = collate(rows)
-        for samples, step in zip(pairs, (ours, theirs), strict=True):
-            time = once(partial(step, batch))
-            if number:
-                samples.append(time)
-    return _by_totals(*pairs, faster=False)
+    return compare(
+        quick,
+        lambda rows: partial(ours, collate(rows)),
+        lambda rows: partial(theirs, collate(rows)),
+        faster=False,
+    )
+
+
+class Products(TorchDispatchMode):
+    """Records the matrix products and the fused attention of the block, forward and backward."""
+
+    KINDS = (
+        *(torch.ops.aten.mm, torch.ops.aten.addmm, torch.ops.aten.bmm),
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,
+        torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward,
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[Callable[[], Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        call = partial(func, *args, **kwargs or {})
+        if func.overloadpacket in self.KINDS:
+            self.calls.append(call)
+        return call()
+
+
+def above_products(quick: bool) -> Measurement:
+    """Whole training steps against their matrix products alone, on the same operands."""
+    torch.manual_seed(inputs.SEED)
+    step = trainer_of(TransformerSpan(encoder()))
+    collate = Collator(inputs.features(quick))
+
+    def products_of(rows: list[int]) -> Callable[[], None]:
+        with Products() as recorded:
+            step(collate(rows))
+
+        def run() -> None:
+            with torch.no_grad():
+                for call in recorded.calls:
+                    call()
+
+        return run
+
+    return compare(quick, lambda rows: partial(step, collate(rows)), products_of, faster=False)
 
 
 def _by_totals(ours: list[Timed], theirs: list[Timed], *, faster: bool) -> Measurement:
@@ -132,7 +166,8 @@ def tokens_computed(quick: bool) -> Measurement:
 
 ROWS: dict[str, Measure] = {
     "sampler-tokens": tokens_computed,
-    "train-bucketed": bucketed,
-    "train-bucketed-bf16": bucketed_bf16,
+    "train-bucketed": partial(bucketed, bf16=False),
+    "train-bucketed-bf16": partial(bucketed, bf16=True),
+    "train-floor": above_products,
     "proposed-step": proposed_step,
 }

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+import torch.distributed as dist
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from qa_arch.errors import QaArchError, RunError
@@ -54,11 +55,14 @@ class KeepLast(pl.Callback):
         self.interrupted = False
         self.stopped_after: int | None = None
         """Optimizer step after which a signal stopped the run; its checkpoint is saved."""
+        self.ranks: dist.ProcessGroup | None = None
+        """Group of all ranks that communicates by CPU, if there are several."""
         self.handlers: dict[int, Any] = {}
         """Signal -> handler that records it, within ``interruptible``."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
+        self.ranks = dist.new_group(backend="gloo") if trainer.world_size > 1 else None
         # Set here to replace Lightning's SIGTERM handler, which broadcasts to the other ranks: they may be in
         # another collective operation, and all would wait for ever.
         for number, handler in self.handlers.items():
@@ -73,7 +77,7 @@ class KeepLast(pl.Callback):
         if (batch_idx + 1) % self.accumulate or is_last:
             return
         due = time.monotonic() - self.saved >= self.seconds
-        stop, due = trainer.strategy.broadcast((self.interrupted, due))
+        stop, due = self._of_rank_0(self.interrupted, due)
         if stop or due:
             self._save(trainer)
         if stop:
@@ -81,8 +85,15 @@ class KeepLast(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._save(trainer)
-        if trainer.strategy.broadcast(self.interrupted):
+        if any(self._of_rank_0(self.interrupted)):
             self._stop(trainer)
+
+    def _of_rank_0(self, *flags: bool) -> list[bool]:
+        """The flags that rank 0 has, on every rank, without waiting for a GPU."""
+        told = torch.tensor(flags, dtype=torch.uint8)
+        if self.ranks is not None:
+            dist.broadcast(told, 0, self.ranks)
+        return told.bool().tolist()
 
     def _stop(self, trainer: pl.Trainer) -> None:
         self.stopped_after = trainer.global_step

@@ -1,24 +1,22 @@
 """The benchmarks' rows, table and peers. Nothing is timed: peers must agree, and the table be complete."""
 
 import json
-import math
-import re
+from dataclasses import replace
+from importlib import import_module
 
 import pytest
 
 from benchmarks import __main__ as runner
-from benchmarks import decoding, growth, official, peers, timing
+from benchmarks import decoding, growth, official, peers, prediction, rows, startup, timing
 from benchmarks.preparation import differences
-from benchmarks.registry import MEASURES
-from benchmarks.report import Row, describe_machine, markdown, summary
-from benchmarks.targets import TARGETS, Measurement, NotMeasuredError
+from benchmarks.report import markdown, summary
+from benchmarks.targets import TARGETS, Measurement, Need
 from benchmarks.timing import Timed
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
 from qa_arch.features.windows import prepare
 from qa_arch.metrics.squad import score
-from qa_arch.results.tables import fill_between
 from qa_arch.types import Example, Gold
 
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
@@ -46,18 +44,13 @@ def questions():
 
 
 def test_every_target_has_a_measure_and_published_rows_are_targets():
-    rows = json.loads((runner.RESULTS / "table.json").read_text(encoding="utf-8"))["rows"]
-    published = [row["name"] for row in rows]
-    assert published == [name for name in NAMES if name in published]
-    assert MEASURES.keys() == {*NAMES}
-
-
-def test_page_shows_the_committed_results_and_names_unmeasured_targets():
-    stored = json.loads((runner.RESULTS / "table.json").read_text(encoding="utf-8"))
-    page = runner.PAGE.read_text(encoding="utf-8")
-    assert page == fill_between(page, runner.MARK, summary(stored))
-    stored["rows"] = [row for row in stored["rows"] if row["name"] != "cli-help"]
-    assert re.search("Not measured there: .*`cli-help`", summary(stored))
+    table = json.loads((runner.RESULTS / "table.json").read_text(encoding="utf-8"))["rows"]
+    published = [row["name"] for row in table if row["name"] in NAMES]
+    assert len(published) > 20
+    assert len({*NAMES}) == len(NAMES)
+    for module in {target.module for target in TARGETS}:
+        measured = {target.name for target in TARGETS if target.module == module}
+        assert import_module(f"benchmarks.{module}").ROWS.keys() == measured
 
 
 def test_preparations_agree_and_differences_are_counted():
@@ -104,54 +97,113 @@ def test_alternate_takes_turns_and_discards_the_warm_up():
 
 
 def test_rows_and_table():
-    machine = describe_machine() | {"load_after": [0.0]}
-    reached = Row(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
-    missed, missing = Row(TARGETS[0], Measurement(7.0)), Row(TARGETS[1], None, "no data")
-    assert reached.record() | {"name": "prepare", "ratio": 9.0, "reached": True} == reached.record()
-    assert missed.record()["reached"] is False
-    assert (missing.record()["ratio"], missing.record()["reached"]) == (None, None)
-    assert missing.record()["note"] == "not measured: no data"
+    machine = rows.describe_machine() | {"load_after": [0.0]}
+    reached = rows.as_row(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
+    missed, missing = rows.as_row(TARGETS[0], Measurement(7.0)), rows.as_row(TARGETS[1], None, "no data")
+    assert (reached["name"], reached["ratio"], reached["reached"]) == ("prepare", 9.0, True)
+    assert missed["reached"] is False
+    assert (missing["ratio"], missing["reached"], missing["note"]) == (None, None, "not measured: no data")
     text = markdown([reached, missed, missing], machine)
-    assert "| 9.00 × | ≥ 8 × | yes | 8.50 | 200 ms | 1800 ms | tiny |" in text
+    assert "| 9.00 × | ≥ 8 × | yes | 8.50 | 200 ms | 1800 ms | 0 s | tiny |" in text
     assert "**no**" in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
-    assert not math.isnan(json.loads(json.dumps(machine))["load"][0])
 
 
-def test_runner_saves_only_full_runs_and_survives_failing_measures(monkeypatch, tmp_path, capsys):
-    def not_measured(quick):
-        raise NotMeasuredError("no data here")
+@pytest.fixture
+def measured(monkeypatch, tmp_path):
+    """The runner with a page and a folder of its own; the names of the rows that it has measured so far."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(runner, "PAGE", tmp_path / "README.md")
+    monkeypatch.setattr(runner, "RESULTS", tmp_path / "results")
+    runner.PAGE.write_text("# Title\n\n<!-- bench -->\nold\n<!-- end -->\n\nrest\n")
+    names: list[str] = []
 
+    def measure(target, quick):
+        if target.name == "stop":
+            raise KeyboardInterrupt
+        names.append(target.name)
+        return rows.as_row(target, None if target.name == "prepare" else Measurement(0.1), "no data here")
+
+    monkeypatch.setattr(rows, "measure", measure)
+    return names
+
+
+def test_a_stopped_run_goes_on_and_only_full_runs_are_published(measured, monkeypatch, capsys):
+    stopped = (*TARGETS[:3], replace(TARGETS[3], name="stop"))
+    monkeypatch.setattr(runner, "TARGETS", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        runner.main([])
+    assert measured == NAMES[:3]
+    measured.clear()
+    monkeypatch.setattr(runner, "TARGETS", TARGETS)
+    assert runner.main(["cli-help"]) == runner.main(["cli-help"]) == 0
+    assert measured == ["cli-help"] * 2
+    assert not runner.RESULTS.exists()
+    assert runner.main([]) == 0
+    assert measured[2:] == ["prepare", *(name for name in NAMES[3:] if name != "cli-help")]
+    stored = json.loads((runner.RESULTS / "table.json").read_text())
+    assert [row["name"] for row in stored["rows"]] == NAMES
+    assert (runner.RESULTS / "table.md").read_text() in capsys.readouterr().out
+    page = runner.PAGE.read_text()
+    assert page == f"# Title\n\n<!-- bench -->\n\n{summary(stored)}\n<!-- end -->\n\nrest\n"
+    assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in page
+    assert "Not measured there: `prepare`." in page
+    measured.clear()
+    assert runner.main(["--quick"]) == 0  # other sizes
+    assert measured == NAMES
+    assert runner.PAGE.read_text() == page
+
+
+def test_rows_of_other_code_are_measured_again(measured, monkeypatch):
+    runner.main(["cli-help"])
+    machine = rows.describe_machine()
+    assert rows.kept("cli-help", machine, quick=False)["ratio"] == 0.1
+    for changed in (machine | {"code": "other"}, machine | {"threads": 99}):
+        assert rows.kept("cli-help", changed, quick=False) is None
+    assert rows.kept("cli-help", machine, quick=True) is None
+
+
+def test_lacking_data_is_said_first(measured, monkeypatch, capsys):
+    monkeypatch.delenv("QA_ARCH_DATA", raising=False)
+    runner.main(["prepare", "cli-help"])
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("2 rows; 1 need SQuAD 2.0's dev set")
+    assert first.endswith("which is not here: they are skipped: prepare")
+
+
+def test_a_row_is_measured_by_a_process_of_its_own(capfd):
+    (target,) = (target for target in TARGETS if target.name == "cli-help")
+    row = rows.measure(target, quick=True)
+    assert row["seconds"] > row["ratio"] > 0
+    lost = rows.measure(replace(target, name="no-row"), quick=True)
+    assert (lost["ratio"], lost["note"]) == (None, "not measured: failed: its process ended with 2")
+    absent = replace(target, needs=(Need("a unicorn", lambda: False), Need("air", lambda: True)))
+    assert rows.measure(absent, quick=True)["note"] == "not measured: needs a unicorn"
+
+
+def test_errors_of_a_row_are_its_note(monkeypatch):
     def fails(quick):
         raise ZeroDivisionError("oops")
 
-    measures = {"prepare": fails, "cli-help": lambda quick: Measurement(0.1)}
-    others = dict.fromkeys(MEASURES.keys() - {"prepare-130k"}, not_measured)
-    monkeypatch.setattr(runner, "MEASURES", others | measures)
-    readme = tmp_path / "README.md"
-    readme.write_text("# Title\n\n<!-- bench -->\nold\n<!-- end -->\n\nrest\n")
-    monkeypatch.setattr(runner, "PAGE", readme)
-    monkeypatch.setattr(runner, "RESULTS", tmp_path / "results")
-    assert runner.main(["cli-help"]) == 0
-    assert runner.main(["--quick"]) == 0
-    assert not (tmp_path / "results").exists()
-    assert "\nold\n" in readme.read_text()
-    assert runner.main([]) == 0
-    stored = json.loads((tmp_path / "results" / "table.json").read_text())
-    page = readme.read_text()
-    assert page == f"# Title\n\n<!-- bench -->\n\n{summary(stored)}\n<!-- end -->\n\nrest\n"
-    assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in page
-    assert page.count("\n| ") == 2
-    assert "`prepare`, " in page
-    assert [row["name"] for row in stored["rows"]] == NAMES
-    by_name = {row["name"]: row for row in stored["rows"]}
-    assert by_name["cli-help"]["reached"] is True
-    assert by_name["prepare"]["note"] == "not measured: failed: ZeroDivisionError: oops"
-    assert by_name["prepare-130k"]["note"] == "not measured: no function measures 'prepare-130k'"
-    assert by_name["sampler-tokens"]["note"] == "not measured: no data here"
-    assert (tmp_path / "results" / "table.md").read_text() in capsys.readouterr().out
+    monkeypatch.setitem(startup.ROWS, "cli-help", fails)
+    (target,) = (target for target in TARGETS if target.name == "cli-help")
+    assert rows.measure_here(target, True)["note"] == "not measured: failed: ZeroDivisionError: oops"
+
+
+def test_wrong_names_are_refused():
     with pytest.raises(SystemExit):
         runner.main(["prepair"])
+
+
+def test_batch_size_of_a_peer_is_chosen_once(measured):
+    asked: list[int] = []
+
+    def ask(batch, count):
+        asked.append(batch)
+        return {"wall": abs(batch - 8)}
+
+    assert [prediction.best_batch(prediction.PIPELINE, ask, 5, quick=True) for _ in range(2)] == [8, 8]
+    assert asked == [1, 1, 8, 32]
 
 
 def test_slope_is_the_exponent_of_growth(monkeypatch):

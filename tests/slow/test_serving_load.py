@@ -4,8 +4,8 @@ from statistics import median
 
 import pytest
 
-from benchmarks import inputs
 from benchmarks.serving import measure, service
+from benchmarks.targets import MINILM
 
 SECONDS = 60
 
@@ -14,10 +14,8 @@ SECONDS = 60
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("queue", [128, 24])
 def test_a_minute_of_load(queue):
-    try:
-        inputs.require_minilm()
-    except inputs.NotMeasuredError as missing:
-        pytest.skip(str(missing))
+    if not MINILM.is_met():
+        pytest.skip(f"needs {MINILM.what}")
     with service(batch=16, queue=queue, small=True) as address:
         load = measure(address, clients=64, seconds=SECONDS)
     assert load.statuses.keys() == ({200} if queue == 128 else {200, 429})

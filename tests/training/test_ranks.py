@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.distributed as dist
 from ranks import run_ranks
 
 from qa_arch.data.question_sets import question_set
@@ -22,7 +24,7 @@ from qa_arch.qa.search import SpanCollector
 from qa_arch.records import BatchSizes
 from qa_arch.tensors import SpanLogits
 from qa_arch.training import ranks
-from qa_arch.training.module import gather
+from qa_arch.training.module import TrainingModule, gather
 from qa_arch.training.ranks import OUT_OF_MEMORY
 
 QUESTIONS = (1, 5, 7)
@@ -83,8 +85,24 @@ FROZEN = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=
 
 
 def test_two_devices_match_one_device(run_training, monkeypatch):
-    """Ranks x batch size x accumulation of 2 x 2 x 2 and 1 x 4 x 2: each step has the same windows."""
+    """Ranks x batch size x accumulation of 2 x 2 x 2 and 1 x 4 x 2: each step has the same windows.
+
+    No step sends Python objects, which would wait for a GPU.
+    """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Lightning sets it otherwise
+    in_steps, training_step, send = [], TrainingModule.training_step, dist.broadcast_object_list
+    counts = [0]
+
+    def counted(*args, **options):
+        counts[0] += 1
+        return send(*args, **options)
+
+    def noted(self, batch, batch_idx):
+        in_steps.append((batch_idx, counts[0]))
+        return training_step(self, batch, batch_idx)
+
+    monkeypatch.setattr(dist, "broadcast_object_list", counted)
+    monkeypatch.setattr(TrainingModule, "training_step", noted)
     before = dict(os.environ)
     single = run_training(*FROZEN, "trainer.batch_size=4", name="one").record
     double = run_training(*FROZEN, "trainer.batch_size=2", "trainer.devices=2", name="two").record
@@ -96,6 +114,9 @@ def test_two_devices_match_one_device(run_training, monkeypatch):
         assert first.train_loss == pytest.approx(second.train_loss, rel=1e-6)
         assert first.value("calibration_loss") == pytest.approx(second.value("calibration_loss"), rel=1e-6)
         assert first.value("calibration_f1") == pytest.approx(second.value("calibration_f1"), abs=1e-6)
+    within = [after - before for (_, before), (batch, after) in pairwise(in_steps) if batch]
+    assert counts[0] > 0 == sum(within)
+    assert len(within) > 6
 
 
 @pytest.mark.slow
