@@ -60,7 +60,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("runs", nargs="*", metavar="RUNS", help=runs)
     add_options(parser, "--format", "--json")
-    columns = "columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)"
+    columns = "columns of tables of runs, such as model,f1,auroc,ece (qa-arch list columns)"
     add("--columns", type=_names, metavar="KEY,...", help=columns)
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     written = f"write tables and figures beside every {EXPERIMENTS}/*/{TABLES}, from the committed records"

@@ -38,7 +38,7 @@ class Data:
     """Sources of questions: files or ``SCHEME:...``, as opened by ``data.sources``."""
 
     name: str
-    """Name of the data in tables."""
+    """Label of the data in the record."""
     train: Source
     """Training questions: ``qa-arch list data``, or any source of ``qa-arch stats --help``."""
     dev: Source | None
