@@ -41,7 +41,8 @@ from qa_arch.config.schema import validate
 known = groups(config_folders())
 for group in ("model", "experiment", "debug"):
     for choice in known[group]:
-        validate(compose([f"{group}={choice}"]))
+        own = ["data.train=some.json"] if choice == "finetune" else []
+        validate(compose([f"{group}={choice}", *own]))
 """
 
 

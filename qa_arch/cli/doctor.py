@@ -10,7 +10,7 @@ import os
 import pkgutil
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +37,7 @@ class Check:
     remedy: str = ""
     needed: bool = False
     """Whether qa_arch requires it."""
+    is_package: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print one line per check; exit code 6 if something required is missing or broken."""
+    """Print what was found; exit code 6 if something required is missing or broken."""
     checks: list[Check] = []
     for group in (dependencies, devices, packages, hydra_plugins, hub_files):
         try:
@@ -56,13 +57,28 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"ok": not problems, "checks": [asdict(check) for check in checks]}, indent=2))
     else:
-        for check in checks:
-            state = "ok" if check.ok else "PROBLEM" if check.needed else "missing"
-            print(f"{state:<8} {check.name}: {check.found}")
-            if check.remedy and not check.ok:
-                print(f"{'':<8} -> {check.remedy}")
-        print(f"{problems} required items are missing or broken" if problems else "everything required works")
+        _print(checks)
     return UnavailableError.exit_code if problems else 0
+
+
+def _print(checks: Sequence[Check]) -> None:
+    """Print what was found, on one line where several checks found the same, and whether qa-arch works."""
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for check in checks:
+        state = "ok" if check.ok else "PROBLEM" if check.needed else "absent"
+        fits = check.ok and check.is_package
+        name, found = (f"{check.name} {check.found}", "installed") if fits else (check.name, check.found)
+        lines.setdefault((state, found, "" if check.ok else check.remedy), []).append(name)
+    for (state, found, remedy), names in lines.items():
+        print(f"{state:<8} {', '.join(names)}: {found}")
+        if remedy:
+            print(f"{'':<8} -> {remedy}")
+    broken = [check.name for check in checks if check.needed and not check.ok]
+    print(
+        f"qa-arch does not work here; repair {', '.join(broken)}"
+        if broken
+        else "qa-arch works here; what is absent is needed only by a run that names it"
+    )
 
 
 def dependencies() -> Iterator[Check]:
@@ -79,7 +95,7 @@ def dependencies() -> Iterator[Check]:
             version = ""
         fits = bool(version) and requirement.specifier.contains(version, prereleases=True)
         found = version if fits else f"{version or 'not installed'}, not {requirement.specifier}"
-        yield Check(requirement.name, fits, found, f"pip install '{requirement}'", True)
+        yield Check(requirement.name, fits, found, f"pip install '{requirement}'", True, True)
 
 
 def devices() -> Iterator[Check]:

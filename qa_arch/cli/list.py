@@ -21,18 +21,22 @@ from qa_arch.config.find import config_folders, groups, use_config_dir
 from qa_arch.config.schema import Config, SweepSettings
 from qa_arch.errors import ConfigError
 
-SETTINGS = "settings"
+SETTINGS, COLUMNS = "settings", "columns"
 WITHOUT_SCHEMA = ("model", "loss", "logger")
 """Sections whose settings are the arguments of the class that a choice names."""
-KEY = re.compile(r"^(\w+):", re.MULTILINE)
+KEY = re.compile(r"^(\w+):[^#\n]*(?:# (.*))?", re.MULTILINE)
+"""A key of a choice and the comment beside it."""
+PACKAGE = re.compile(r"^_target_: (\w+)(?:\.extras\.(\w+))?", re.MULTILINE)
+PARENT = re.compile(r"^defaults:\s*(?:\[|- )([\w/]+)", re.MULTILINE)
 NO_SETTINGS = ("defaults", "_target_", "task", "name")
 """Keys of a choice that identify it."""
+LISTED_FIRST = ("baselines", "proposed model and its parts")
 INDENT = " " * 4
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "examples: qa-arch list models lstm; qa-arch list settings batch; qa-arch list loggers"
-    what = f"models, experiments, {SETTINGS}, ... (`qa-arch list` alone shows all)"
+    what = f"models, experiments, {SETTINGS}, {COLUMNS} (of tables), ... (`qa-arch list` alone shows all)"
     parser.add_argument("what", nargs="?", metavar="WHAT", help=what)
     parser.add_argument("filter", nargs="*", metavar="FILTER", help="words to find in names and descriptions")
     parser.add_argument("--json", action="store_true", help="print a list of JSON objects")
@@ -44,8 +48,10 @@ def run(args: argparse.Namespace) -> int:
     folders = config_folders(use_config_dir(args.config_dir, ()))
     if args.what == SETTINGS:
         entries = _settings(folders, args.config_dir)
+    elif args.what == COLUMNS:
+        entries = _columns()
     else:
-        entries = _choices(args.what, folders) if args.what else _everything(folders)
+        entries = _choices(args.what, folders, args.config_dir) if args.what else _everything(folders)
     words = [word.casefold() for word in args.filter]
     texts = [" ".join(map(str, entry.values())).casefold() for entry in entries]
     matches = [
@@ -59,7 +65,9 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps(matches, indent=2, ensure_ascii=False))
         return 0
     width = min(100, shutil.get_terminal_size().columns)
-    for entry in matches:
+    for before, entry in pairwise([{}, *matches]):
+        if (group := entry.get("group")) != before.get("group"):
+            print(f"{group}:")
         default = f"; default {json.dumps(entry['default'], ensure_ascii=False)}" if "type" in entry else ""
         print("  ".join(filter(None, (entry["name"], entry.get("type", "") + default))))
         if text := entry["about"].replace("``", ""):
@@ -71,23 +79,50 @@ def _everything(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """The config groups with their choices, and an entry for all settings."""
     shown = [group for group in groups(folders) if group != "special"]  # only other configs choose from it
     choices = {group: f"{group}=NAME: {', '.join(_texts(group, folders))}" for group in shown}
-    about = {SETTINGS: "every setting with its type, default and meaning", **choices}
+    about = {
+        SETTINGS: "every setting with its type, default and meaning",
+        COLUMNS: "every column of qa-arch tables --columns",
+        **choices,
+    }
     return [{"name": name, "about": text} for name, text in about.items()]
 
 
-def _choices(what: str, folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Choices of a group, each with the comment at the top of its file."""
+def _columns() -> list[dict[str, Any]]:
+    """The columns of runs with their headings."""
+    from qa_arch.results.columns import COLUMNS
+
+    return [{"name": key, "about": column.heading} for key, column in COLUMNS.items()]
+
+
+def _choices(what: str, folders: Sequence[Path], config_dir: str | None) -> list[dict[str, Any]]:
+    """Choices of a group, each with the comment at the top of its file; models by whose they are."""
     known = groups(folders)
     names = (what, what.removesuffix("s"), what.removesuffix("es"))  # models, losses
     group = next((name for name in names if name in known), None)
     if group is None:
-        raise ConfigError(f"list: nothing is called '{what}'{suggest(what, {SETTINGS, *known})}")
-    entries = []
-    for name, text in _texts(group, folders).items():
+        named = [entry for entry in _settings(folders, config_dir) if what in re.split(r"\W", entry["name"])]
+        hint = suggest(what, {SETTINGS, COLUMNS, *known})
+        hint = f"; a setting is: qa-arch list {SETTINGS} {what}" if named else hint
+        raise ConfigError(f"list: nothing is called '{what}'{hint}")
+    entries, texts = [], _texts(group, folders)
+    for name, text in texts.items():
         top = takewhile(lambda line: line.startswith("#"), text.splitlines())
         about = [line.lstrip("# ").rstrip() for line in top if not line.startswith("# @package")]
-        entries.append({"name": f"{group}={name}", "about": " ".join(about)})
+        whose = {"group": _whose(name, texts)} if group == "model" else {}
+        entries.append({"name": f"{group}={name}", "about": " ".join(about), **whose})
+    if group == "model":
+        entries.sort(key=lambda entry: (entry["group"] not in LISTED_FIRST, entry["group"]))  # then by name
     return entries
+
+
+def _whose(name: str, models: Mapping[str, str]) -> str:
+    """What a model is listed under: the package of its class, which a variant has from its first default."""
+    if found := PACKAGE.search(models[name]):
+        package, extra = found.groups()
+        named = {"baselines": LISTED_FIRST[0], "qa_arch": f"extra {extra}" if extra else LISTED_FIRST[1]}
+        return named.get(package, package)
+    parent = PARENT.search(models[name])
+    return _whose(parent[1], models) if parent and parent[1] in models else "other"
 
 
 def _texts(group: str, folders: Sequence[Path]) -> dict[str, str]:
@@ -107,14 +142,12 @@ def _settings(folders: Sequence[Path], config_dir: str | None) -> list[dict[str,
     composed = compose([], config_dir)
     entries = [*_schema_settings(Config, composed), *_schema_settings(SweepSettings, {}, "sweep.")]
     for group in WITHOUT_SCHEMA:
-        first_choice: dict[str, str] = {}
+        about: dict[str, str] = {}
         for name, text in sorted(_texts(group, folders).items(), key=lambda item: "/" in item[0]):
-            for key in KEY.findall(text):
-                first_choice.setdefault(key, name)  # variants, in subfolders, come last
+            for key, note in KEY.findall(text):  # variants, in subfolders, come last
+                about.setdefault(key, f"of {group}={name}{note and f': {note}'}")
         entries += [
-            {"name": f"{group}.{key}", "about": f"a setting of {group}={name}"}
-            for key, name in first_choice.items()
-            if key not in NO_SETTINGS
+            {"name": f"{group}.{key}", "about": text} for key, text in about.items() if key not in NO_SETTINGS
         ]
     return entries
 

@@ -62,7 +62,7 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("runs", nargs="*", metavar="RUNS", help=runs)
     add_options(parser, "--format", "--json")
-    columns = "columns of tables of runs, such as model,f1,auroc,ece (all are in qa_arch/results/columns.py)"
+    columns = "columns of tables of runs, such as model,f1,auroc,ece (qa-arch list columns)"
     add("--columns", type=_names, metavar="KEY,...", help=columns)
     budget = "for each model, the best calibration score that n of its runs are expected to find"
     add("--expected-best", action="store_true", help=budget)

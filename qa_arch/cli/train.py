@@ -46,8 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
     add_options(parser, "--config-dir", "--trust")
     dry = (
-        "run all checks that load no weights and print the config; the last lines name what this machine"
-        " lacks, and the exit code is that of training"
+        "run all checks that read no data and load no weights, and print the config; the last lines are the"
+        " settings that matter and why training would fail here, and the exit code is that of training"
     )
     add("--dry-run", action="store_true", help=dry)
 
@@ -115,11 +115,13 @@ def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
 
 def _brief(config: Config) -> str:
     """The settings to look at before a run starts."""
-    trainer, data = config.trainer, config.data
+    trainer, data, optim = config.trainer, config.data, config.optim
+    held_out = data.hold_out_articles or f"{data.hold_out_share:.0%}"
     return (
-        f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev}, {trainer.epochs}"
+        f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev or 'no dev set'},"
+        f" calibrated on {data.calibration or f'{held_out} of the training articles'}, {trainer.epochs}"
         f" epoch{'s' * (trainer.epochs != 1)} of batch {trainer.batch_size} x {trainer.accumulate},"
-        f" optim.lr={config.optim.lr}"
+        f" optim.lr={optim.lr:g} optim.head_lr={optim.head_lr or optim.lr:g} seed={config.seed}"
     )
 
 

@@ -116,6 +116,16 @@ for _choice, _settings in CHOICES.items():
     ConfigStore.instance().store(group=_group, name=_name, node=_settings, provider="qa_arch")
 
 
+def _stem(source: str | Sequence[str]) -> str:
+    """Name of a source's first file, or of the folder of a glob, as the name of a folder: ``${stem:...}``."""
+    path = Path(source if isinstance(source, str) else source[0])
+    named = path.parent if "*" in path.name else path
+    return re.sub(r"\W+", "_", named.name.split(".")[0]).strip("_") or "finetune"
+
+
+OmegaConf.register_new_resolver("stem", _stem, replace=True)
+
+
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
     """Compose ``conf/train.yaml`` with ``overrides`` into a plain, resolved dictionary: the config of a run.
 

@@ -39,17 +39,24 @@ class Data:
     """Sources of questions: files or ``SCHEME:...``, as opened by ``data.sources``."""
 
     name: str
+    """Label of the data in the record."""
     train: Source
+    """Training questions: ``qa-arch list data``, or any source of ``qa-arch stats --help``."""
     dev: Source | None
+    """Questions of the final scores, never used for model selection; None: only the calibration split is
+    scored."""
     calibration: Source | None
+    """Questions that choose the epoch and fit the null threshold; None: held out of train."""
     hold_out_articles: Annotated[int, Range(0)]
     """Articles held out of train for calibration if no calibration set is given."""
     hold_out_share: Annotated[float, Range(0, 1, below=True)]
     """The same, as a share of the questions (the thesis: 0.2)."""
     split_seed: int
+    """Seed by which the held-out articles are drawn."""
     train_questions: Annotated[int, Range(0)]
     """Train on this many questions of a seeded sample of articles, cutting the last article; 0 = all."""
     on_error: Literal["raise", "skip"]
+    """Stop at the first faulty record, or leave such records out and list them."""
     open_dev: bool
     """Score dev when training ends. If false, only ``qa-arch evaluate --final`` scores it, and logs that."""
     language: Language = "en"
@@ -66,10 +73,13 @@ class Data:
 @dataclass(frozen=True)
 class Features:
     max_length: Annotated[int, Range(16)]
+    """Tokens of a window, question included; longer passages are read in several windows."""
     stride: Annotated[int, Range(0)]
     """Tokens shared by neighbouring windows (an overlap, as in fast tokenizers)."""
     max_question: Count
+    """Tokens after which a question is cut."""
     cache_dir: str | None
+    """Folder of windows computed before; None: computed for each run."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +91,22 @@ class Encoder:
     """Architecture of a random encoder (``bert``, ``albert``, ``roberta``, ``distilbert``, ``words``, or one
     of an extra)."""
     init: Literal["pretrained", "random"]
+    """Load the weights of ``name``, or start from random ones of a ``family``."""
     layers: Count | None
+    """Layers of a random encoder."""
     width: Count | None
+    """Hidden size of a random encoder."""
     heads: Count | None
+    """Attention heads of a random encoder."""
     vocabulary: Count | None
     """Vocabulary size of the tokenizer trained on the training texts for a random encoder; None with a
     teacher, whose tokenizer is used."""
     initializer_range: Positive | None
+    """Standard deviation of the initial weights of a random encoder."""
     attention_dropout: Share | None
+    """Dropout on attention weights; None: the encoder's own."""
     hidden_dropout: Share | None
+    """Dropout on hidden states; None: the encoder's own."""
     freeze: Literal["none", "all"] | Count
     """``none``, ``all``, or the number of top layers that are trained."""
     positions: Literal["learned", "sinusoidal"] | None = None
@@ -112,10 +129,13 @@ class Encoder:
 @dataclass(frozen=True)
 class Glove:
     use: bool
+    """Whether the model also reads a word vector (GloVe) for each token."""
     path: str | None
     """A text file of word vectors, a folder of saved ones, or ``glove-6b-50d`` (``make glove``)."""
     dim: Count | None
+    """Width of the vectors, which the file must have; None: that of the file."""
     backend: Literal["own", "torchtext"]
+    """Reader of the file: ours, or torchtext's."""
     keep: Count
     """Words kept from the start of the file (the most frequent), in addition to those of the data sets."""
 
@@ -123,37 +143,52 @@ class Glove:
 @dataclass(frozen=True)
 class Optim:
     lr: Positive
+    """Peak learning rate, of the encoder alone if ``head_lr`` is set."""
     head_lr: Positive | None
-    """Learning rate outside the encoder; None = ``lr``."""
+    """Peak learning rate of all weights outside the encoder, which start from random values and need a higher
+    one than a pretrained encoder, often 20 to 50 times ``lr``; None: ``lr``."""
     weight_decay: Annotated[float, Range(0)]
+    """Decoupled weight decay (L2 penalty of Adamax), not applied to biases and normalisations."""
     schedule: Literal["linear", "cosine", "constant"]
+    """Course of the learning rate after the warm-up: down to 0, linearly or along a cosine, or constant."""
     warmup: Share
     """Share of the optimizer steps over which the learning rate rises to its full value."""
     clip: Annotated[float, Range(0)]
     """Maximum gradient norm; 0 = no clipping."""
     name: Literal["adamw", "adamax"] = "adamw"
+    """The optimizer."""
 
 
 @dataclass(frozen=True)
 class Trainer:
     accelerator: Literal["auto", "cpu", "gpu"]
+    """Kind of device; ``auto``: a GPU if available."""
     devices: Count | Literal["auto"]
+    """Devices of one run; ``auto``: all of this machine."""
     precision: Literal["fp32", "bf16", "fp16", "auto"]
     """``auto``: bf16 on a GPU of compute capability 8.0 or higher, fp16 on an older one, fp32 on a CPU."""
     epochs: Count
+    """Passes over the training set."""
     max_steps: Annotated[int, Range(-1)]
+    """Optimizer steps after which training ends; -1: no limit."""
     batch_size: Annotated[int, Range(0)]
     """Windows in one forward pass on one device (the micro-batch); 0: what ``global_batch`` leaves it."""
     accumulate: Count
+    """Batches whose gradients are summed for one optimizer step."""
     eval_batch_size: Count
+    """Windows in one forward pass of validation and scoring."""
     patience: Annotated[int, Range(0)]
     """Epochs without improvement on calibration (see ``select``) before training stops; 0 = never."""
     gradient_checkpointing: bool
+    """Recompute the encoder's activations in the backward pass: less memory, more time."""
     compile: bool
+    """Compile the model with ``torch.compile``."""
     workers: Annotated[int, Range(0)]
+    """Processes that build batches; 0: none beside the training."""
     checkpoint_minutes: Positive
     """Minutes between checkpoints within an epoch; one is also saved at the end of each epoch."""
     progress: bool
+    """Show a progress bar in terminals and notebooks; elsewhere and if false, a line every 30 seconds."""
     select: Literal["f1", "exact", "loss", "forced_auc", "last"] = "f1"
     """Calibration score that selects the epoch whose weights are kept. ``forced_auc`` needs no null
     threshold: answerable F1 (forced answer) plus AUROC of "answerable" by null odds, both in percent.
@@ -186,8 +221,8 @@ class Calibration:
     """Fitting of the null threshold and of the probability of "answerable" on the calibration split."""
 
     prior: Annotated[float, Range(0.01, 0.99)] | None = None
-    """Share of unanswerable questions to fit for, by reweighting a split that has both kinds: 0.5 as in SQuAD
-    2.0's dev set; None: the split's own share."""
+    """Share of unanswerable questions to fit the null threshold for, by reweighting a split that has both
+    kinds: 0.5 as in SQuAD 2.0's dev set; None: the split's own share."""
     fit: Literal["exact", "smooth"] = "exact"
     """``exact``: the null threshold of the highest F1. ``smooth``: of the highest F1 smoothed over thresholds
     (``metrics.abstention``), which varies less with the articles of the split."""
@@ -213,7 +248,9 @@ class Distillation:
     """Weights of the teacher's encoder that initialise the student's: none; the embeddings; or these and as
     many layers as the student has, the ``first`` ones or evenly spaced ones (0, 2, 4 of 6)."""
     labels: Weight = 1.0
+    """Weight of the loss on the gold answers."""
     soft_targets: Weight = 0.0
+    """Weight of the cross-entropy with the teacher's probabilities."""
     temperature: Positive = 1.0
     """Divisor of both models' scores in the soft targets."""
 
@@ -225,8 +262,12 @@ class Distillation:
 @dataclass(frozen=True)
 class Decode:
     search: Literal["band", "grid", "greedy"]
+    """How the best spans are found: exactly (``band``), as run_qa does among the ``n_best`` starts and ends
+    (``grid``), or the best end of the best start (``greedy``)."""
     n_best: Annotated[int, Range(1, 10_000)]
+    """Candidate spans kept of each question."""
     max_answer_tokens: Count
+    """Longest answer."""
 
 
 def with_sections(core: type[T]) -> type[T]:
@@ -248,7 +289,9 @@ class Config:
     name: Annotated[str, FolderName(nested=True)]
     """Experiment, and its folder below ``runs_dir``."""
     seed: Annotated[int, Range(0, 2**32 - 1)]
+    """Seed of weights, order of the data and dropout."""
     runs_dir: str
+    """Folder below which the run folders are created."""
     data: Data
     features: Features
     encoder: Encoder

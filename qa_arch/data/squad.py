@@ -400,5 +400,10 @@ def _answers_json(golds: tuple[Gold, ...]) -> list[dict[str, Any]]:
     return [{"text": gold.text, "answer_start": gold.start} for gold in golds]
 
 
-FORMAT = Format("SQuAD JSON (files, folders, globs)", "a file", open=read, joins=True)
+FORMAT = Format(
+    "SQuAD JSON, JSON Lines, CSV, Parquet or save_to_disk (files, folders, globs)",
+    "a file",
+    open=read,
+    joins=True,
+)
 """Format of sources without a scheme."""

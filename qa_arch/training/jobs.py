@@ -134,11 +134,12 @@ def _repeated(source: Path, overrides: Sequence[str], config_dir: str | None, **
 def check(jobs: Sequence[Job], *, missing: list[QaArchError] | None = None) -> None:
     """Raise an error for anything that would stop a job, with the cheap checks of all jobs first.
 
-    With a list ``missing`` nothing will be trained here, and it receives what only this machine lacks.
+    With a list ``missing`` nothing will be trained here, and it receives what is wrong with this machine and
+    its run folders alone.
     """
     launch = launched()
-    if missing is None and (launch is None or not launch.rank):
-        for job in jobs:
+    for job in jobs if launch is None or not launch.rank else ():
+        with collecting(missing):
             require_usable(job)
     require_runnable([job for job in jobs if not job.is_done], missing=missing)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from qa_arch.errors import (
     first_line,
     one_line,
 )
+from qa_arch.results.columns import COLUMNS
 
 RECORDS = Path(__file__).parents[2] / "experiments/real_part/records"
 
@@ -186,13 +188,32 @@ def names(out: str) -> list[str]:
 def test_all_groups_and_choices_are_listed_with_documentation(qa_arch):
     choices = groups(config_folders())
     listed = names(qa_arch("list")[1])
-    assert listed == ["settings", *(group for group in choices if group != "special")]
+    assert listed == ["settings", "columns", *(group for group in choices if group != "special")]
     plural = {"loss": "losses", "data": "data"}
     for group in ("model", "experiment", "data", "encoder", "logger", "head", "loss"):
         entries = json.loads(qa_arch("list", plural.get(group, f"{group}s"), "--json")[1])
         public = [name for name in choices[group] if not name.startswith("_")]
-        assert [entry["name"] for entry in entries] == [f"{group}={name}" for name in public]
+        listed = [entry["name"] for entry in entries]
+        assert (sorted(listed) if group == "model" else listed) == [f"{group}={name}" for name in public]
         assert all(len(entry["about"]) > 15 for entry in entries), entries
+
+
+def test_models_are_listed_by_whose_they_are_baselines_first(qa_arch):
+    out = qa_arch("list", "models")[1]
+    headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
+    assert headings == [
+        "baselines:",
+        "proposed model and its parts:",
+        "extra pretraining:",
+        "extra selection:",
+    ]
+    groups = {entry["name"]: entry["group"] for entry in json.loads(qa_arch("list", "models", "--json")[1])}
+    variant, own = "model=match_lstm/boundary_overlap", "model=ablation/together"  # neither names a class
+    assert (groups[variant], groups[own]) == ("baselines", "proposed model and its parts")
+
+
+def test_columns_of_tables_are_listed(qa_arch):
+    assert set(names(qa_arch("list", "columns")[1])) == set(COLUMNS)
 
 
 def test_settings_have_type_range_default_and_documentation(qa_arch):
@@ -209,6 +230,8 @@ def test_settings_have_type_range_default_and_documentation(qa_arch):
     assert known["trainer.select"]["default"] == Trainer.select
     assert set(known) >= {f"trainer.{key}" for key in Trainer.__dataclass_fields__}
     assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]
+    bare = re.compile(r"(of \w+=[\w/]+)?$")  # names a choice of which it is a setting, but says nothing of it
+    assert not [name for name, entry in known.items() if bare.match(entry["about"])]
 
 
 def test_settings_are_searched_by_name_type_and_documentation(qa_arch):
@@ -218,6 +241,7 @@ def test_settings_are_searched_by_name_type_and_documentation(qa_arch):
     assert "default 16" in out
     assert "    Windows in one forward pass" in out
     assert {"encoder.hidden_dropout", "model.hidden"} <= {*names(qa_arch("list", "settings", "hidden")[1])}
+    assert "calibration.prior" in names(qa_arch("list", "settings", "threshold")[1])
     assert "sweep.n_jobs  an integer >= 1 or null; default null" in qa_arch("list", "settings", "n_jobs")[1]
 
 

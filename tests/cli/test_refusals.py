@@ -76,6 +76,7 @@ REFUSED = [
     ("export x --to onx", 2, "--to: 'onx' is not a choice (did you mean 'onnx'?)"),
     ("export x", 2, "required: --to, --out; see qa-arch export --help"),
     ("list modle", 2, "nothing is called 'modle' (did you mean 'model'?)"),
+    ("list lr", 2, "nothing is called 'lr'; a setting is: qa-arch list settings lr"),
     ("list settings batchsize", 2, "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ("params seed=1 model=bert +seed=2", 2, "seed=1 and +seed=2: give seed once"),
     ("params --jsn", 2, "'--jsn'"),

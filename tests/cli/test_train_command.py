@@ -265,12 +265,42 @@ def test_dry_run_ends_with_the_settings_that_matter_and_warnings(
     qa_arch, settings, tmp_path, caplog, monkeypatch
 ):
     monkeypatch.setattr("qa_arch.config.compose.to_yaml", lambda raw: f"after {caplog.messages}")
-    code, out, _ = qa_arch("train", "model=bert", *settings, "trainer.epochs=2", "--dry-run")
+    code, out, _ = qa_arch(
+        "train", "model=bert", *settings, "trainer.epochs=2", "optim.head_lr=0.01", "--dry-run"
+    )
     assert (code, out) == (0, "after []")
     brief, warning = caplog.messages
     assert brief.startswith(f"{tmp_path}/debug/bert-s13-")
     assert "2 epochs of batch 4" in brief
+    assert "synthetic:dev, calibrated on synthetic:calibration, " in brief
+    assert brief.endswith("optim.lr=3e-05 optim.head_lr=0.01 seed=13")
     assert warning.startswith("trainer.max_steps=3 may end training before epoch 2")
+
+
+def test_dry_run_fails_where_the_run_is_finished(qa_arch, run_folder, caplog):
+    code, _, _ = qa_arch("train", "--config-from", run_folder, "--folder", run_folder, "--dry-run")
+    assert code == RunError.exit_code
+    assert caplog.messages[-1].startswith(f"training on this machine would fail: {run_folder}: is finished")
+
+
+def test_finetuning_is_named_after_its_data_and_has_a_rate_for_the_head(qa_arch, tmp_path):
+    call = ("train", "experiment=finetune", f"runs_dir={tmp_path}", "--dry-run")
+    names = {
+        "a/mine.jsonl": "mine",
+        "[b.csv,c.csv]": "b",
+        "hub:me/squad_de:train": "squad_de_train",
+        "'my-set/*.json'": "my_set",
+    }
+    for source, name in names.items():
+        config = validate(yaml.safe_load(qa_arch(*call, f"data.train={source}")[1]))
+        assert (config.name, config.optim.lr, config.optim.head_lr) == (name, 3e-5, 1e-3)
+        assert (config.trainer.precision, config.trainer.epochs, config.calibration.prior) == (
+            "auto",
+            3,
+            None,
+        )
+    code, _, err = qa_arch(*call)
+    assert (code, "setting 'data.train' has no value; give data.train=..." in err) == (2, True)
 
 
 def test_max_steps_that_cut_training_short_are_logged(qa_arch, settings, stub_training, caplog):

@@ -30,6 +30,7 @@ TEACHER = "distillation.teacher=runs/teacher"
 OWN = "data.train=a.json data.dev=b.json"
 REQUIRED = {
     "data=files": ["data.train=some.json"],
+    "experiment=finetune": ["data.train=some.json"],
     "encoder=minilm_l3": ["distillation=layers", TEACHER],
     **{f"distillation={choice}": [TEACHER] for choice in CHOICES["distillation"] if choice != "none"},
 }
@@ -77,7 +78,7 @@ def overlay_pairs():
 
 @pytest.mark.parametrize(("model", "overlay"), list(overlay_pairs()))
 def test_every_overlay_works_with_every_model(model, overlay):
-    config = validate(compose([f"model={model}", overlay]))
+    config = validate(compose([f"model={model}", overlay, *REQUIRED.get(overlay, ())]))
     assert config.model["name"] == name_of(model)
 
 

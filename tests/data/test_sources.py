@@ -134,7 +134,9 @@ def test_every_format_documents_itself():
         assert form.usage in usage(passages=form.holds == "passages")
         module, _, several = modules[scheme].partition(":")
         assert (several and scheme not in sources.OWN) or f"``{scheme}:" in import_module(module).__doc__
-    assert usage().startswith("SQuAD JSON (files, folders, globs), ")
+    assert usage().startswith(
+        "SQuAD JSON, JSON Lines, CSV, Parquet or save_to_disk (files, folders, globs), "
+    )
 
 
 def test_only_registry_and_formats_name_schemes():
