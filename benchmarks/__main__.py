@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 
 from benchmarks.registry import MEASURES
-from benchmarks.report import Row, describe_machine, markdown, summary
+from benchmarks.report import TargetRow, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, NotMeasuredError, Target
 from qa_arch.errors import UnavailableError
 from qa_arch.files import write_atomic, write_json
@@ -22,17 +22,19 @@ PAGE = Path(__file__).parent / "README.md"
 MARK = "bench"
 
 
-def measure(target: Target, quick: bool) -> Row:
+def measure(target: Target, quick: bool) -> TargetRow:
     """Measure one row; a failing benchmark does not stop the others."""
     if target.name not in MEASURES:
-        return Row(target, None, f"no function measures '{target.name}'")
+        return TargetRow(target, None, f"no function measures '{target.name}'")
     try:
-        return Row(target, MEASURES[target.name](quick))
+        return TargetRow(target, MEASURES[target.name](quick))
     except (NotMeasuredError, UnavailableError) as error:
-        return Row(target, None, str(error))
+        return TargetRow(target, None, str(error))
     except Exception as error:
         traceback.print_exc()
-        return Row(target, None, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
+        return TargetRow(
+            target, None, f"failed: {type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -69,7 +69,7 @@ ENGINES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EngineFigures:
     """Figures of an engine; scores in percent, at the run's null threshold."""
 
     engine: str
@@ -107,7 +107,9 @@ def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[
             peak = _peak_memory(run, sources, count, graphs, engine)
             figures = _scores(questions, rankings[engine], rankings[BASE], predictor.null_threshold)
             speed = _speed(seconds[engine], seconds[BASE], len(questions))
-            rows.append(Row(engine=str(engine), **speed, **figures, disk_mb=disk / 1e6, memory_mb=peak))
+            rows.append(
+                EngineFigures(engine=str(engine), **speed, **figures, disk_mb=disk / 1e6, memory_mb=peak)
+            )
     machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
     record = read_record(run)
     return {

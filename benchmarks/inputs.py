@@ -13,7 +13,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.targets import NotMeasuredError
-from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.config.schema import EncoderSettings
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.features.windows import FeatureTable, prepare

@@ -14,7 +14,7 @@ from qa_arch.provenance import commit, now, processor, versions
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TargetRow:
     """A target with its measurement, or the reason for its absence."""
 
     target: Target
@@ -59,7 +59,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def markdown(rows: Sequence[Row], machine: dict[str, Any]) -> str:
+def markdown(rows: Sequence[TargetRow], machine: dict[str, Any]) -> str:
     checkout = (machine["commit"] or "unknown")[:12] + (
         " with changes" if machine["uncommitted_changes"] else ""
     )
@@ -94,7 +94,7 @@ def summary(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(row: Row) -> str:
+def _line(row: TargetRow) -> str:
     target, measured = row.target, row.measured
     if measured is None:
         cells = ["-", target.wanted, "-", "-", "-", "-", f"not measured: {row.reason}"]

@@ -165,7 +165,11 @@ experiment keep the hash that their registration states."""
 
 # To be extended as classes move and settings go -------------------------------------------------------
 
-MOVED: dict[str, str] = {**MOVED_BEFORE_3, BERT_MATCH: "qa_arch.models.proposed.BertMatch"}
+MOVED: dict[str, str] = {
+    **MOVED_BEFORE_3,
+    BERT_MATCH: "qa_arch.models.proposed.BertMatch",
+    "qa_arch.extras.selection.rankers.WordOverlap": "qa_arch.extras.selection.rankers.OverlapRanker",
+}
 """Name of a class in a record -> its name now; names are followed to the last."""
 RETIRED: dict[str, Any] = {**RETIRED_BEFORE_3, "selection.types": None, "pretraining.span_length": 3.0}
 """Deleted setting -> the value that it has in every record. It is taken out of configs; another value is an

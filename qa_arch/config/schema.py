@@ -72,7 +72,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderSettings:
     name: str | None
     """A hub id, a local folder, ``minilm``, ``mpnet`` or a pre-training run (its folder, or a glob that
     matches a single one); None for a randomly initialised encoder."""
@@ -247,7 +247,7 @@ class Config:
     runs_dir: str
     data: Data
     features: Features
-    encoder: Encoder
+    encoder: EncoderSettings
     glove: Glove
     model: dict[str, Any]
     optim: Optim
@@ -413,7 +413,7 @@ def cut_batch(trainer: Trainer, limit: int) -> Trainer:
     return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
-def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
+def _encoder_problems(encoder: EncoderSettings, has_teacher: bool) -> Iterator[str]:
     random_only = [f"encoder.{key}" for key in RANDOM_ONLY if getattr(encoder, key) is not None]
     if encoder.init == "pretrained":
         if not encoder.name:

@@ -10,7 +10,7 @@ from benchmarks import __main__ as runner
 from benchmarks import decoding, growth, official, peers, timing
 from benchmarks.preparation import differences
 from benchmarks.registry import MEASURES
-from benchmarks.report import Row, describe_machine, markdown, summary
+from benchmarks.report import TargetRow, describe_machine, markdown, summary
 from benchmarks.targets import TARGETS, Measurement, NotMeasuredError
 from benchmarks.timing import Timed
 from qa_arch.data.question_sets import question_set
@@ -105,8 +105,8 @@ def test_alternate_takes_turns_and_discards_the_warm_up():
 
 def test_rows_and_table():
     machine = describe_machine() | {"load_after": [0.0]}
-    reached = Row(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
-    missed, missing = Row(TARGETS[0], Measurement(7.0)), Row(TARGETS[1], None, "no data")
+    reached = TargetRow(TARGETS[0], Measurement(9.0, 8.5, Timed(0.2, 0.3), Timed(1.8, 1.8), "tiny"))
+    missed, missing = TargetRow(TARGETS[0], Measurement(7.0)), TargetRow(TARGETS[1], None, "no data")
     assert reached.record() | {"name": "prepare", "ratio": 9.0, "reached": True} == reached.record()
     assert missed.record()["reached"] is False
     assert (missing.record()["ratio"], missing.record()["reached"]) == (None, None)

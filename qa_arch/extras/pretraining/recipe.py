@@ -41,7 +41,7 @@ from qa_arch.nn.precision import Precision, cast_weights, mixed
 from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, read_table
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, Parameters, Point, Points, RunRecord, SplitFacts
 from qa_arch.training.module import Fitting
-from qa_arch.training.run import Run
+from qa_arch.training.run import OpenRun
 
 INPUTS = ("encoder",)
 METRIC_VERSION = "language-1"
@@ -53,7 +53,7 @@ MASK = "[MASK]"
 log = logging.getLogger(__name__)
 
 
-def train(run: Run) -> None:
+def train(run: OpenRun) -> None:
     """Pre-train: read and pack the corpora, build the model, fit it, score it, and save its encoder."""
     parts = assemble(run.config, run.trusted)
     facts = {split: facts_of(corpus, parts.tables[split]) for split, corpus in parts.sets.items()}
@@ -73,7 +73,7 @@ def train(run: Run) -> None:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PretrainingParts:
     """Corpora and their blocks by split, tokenizer, model and loss."""
 
     sets: Mapping[str, Corpus]
@@ -83,7 +83,7 @@ class Parts:
     loss: Loss
 
 
-def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> PretrainingParts:
     """Pack the corpora into blocks and build model and loss."""
     sets = load_splits(config)
     tokenizer = tokenizer_of(config.encoder, sets[TRAIN].documents())
@@ -97,7 +97,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
             f"encoder: {encoder.config.model_type} ignores a look-ahead mask, so it cannot be a decoder;"
             " choose bert, roberta, albert, distilbert or qa_transformer"
         )
-    return Parts(sets, tables, tokenizer, model, build_loss(config, trusted))
+    return PretrainingParts(sets, tables, tokenizer, model, build_loss(config, trusted))
 
 
 def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
@@ -202,7 +202,7 @@ def is_causal(model: CausalLM) -> bool:
 # Fit ------------------------------------------------------------------------------------------------
 
 
-def fitting(config: Config, parts: Parts) -> Fitting:
+def fitting(config: Config, parts: PretrainingParts) -> Fitting:
     """Training blocks with new noise every epoch; validation blocks, whose loss selects the epoch, with fixed
     noise."""
     held = parts.tables.get(CALIBRATION)

@@ -68,7 +68,7 @@ from qa_arch.records import (
     questions_folder,
 )
 from qa_arch.training.module import Fitting
-from qa_arch.training.run import Run
+from qa_arch.training.run import OpenRun
 
 INPUTS = ("vectors",)
 METRIC_VERSION = "selection-1"
@@ -80,7 +80,7 @@ Scored = Mapping[int, Sequence[float]] | Sequence[Sequence[float]]
 log = logging.getLogger(__name__)
 
 
-def train(run: Run) -> None:
+def train(run: OpenRun) -> None:
     """Learn to rank: read the sets, build tables and model, fit it, score it and the heuristics."""
     config = run.config
     parts = assemble(config, run.trusted)
@@ -104,7 +104,7 @@ def train(run: Run) -> None:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SelectionParts:
     """Question sets and their tables by split, word vectors, model and loss."""
 
     sets: Mapping[str, SelectionSet]
@@ -114,7 +114,7 @@ class Parts:
     loss: Loss
 
 
-def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
     """Load the sets and word vectors, and build tables, model and loss."""
     sets, settings = load_splits(config), settings_of(config)
     for split, questions in sets.items():
@@ -126,7 +126,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
     row = word_rows(vectors, settings.unknown_buckets)
     tables = {split: selection_table(questions, row, settings) for split, questions in sets.items()}
     model = build_model(config.model, None, vectors, trusted, inputs=INPUTS)
-    return Parts(sets, tables, vectors, model, build_loss(config, trusted, margin=settings.margin))
+    return SelectionParts(sets, tables, vectors, model, build_loss(config, trusted, margin=settings.margin))
 
 
 def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
@@ -176,7 +176,7 @@ def facts_of(questions: SelectionSet, table: SelectionTable, *, titles: bool = F
 # Fit ------------------------------------------------------------------------------------------------
 
 
-def fitting(config: Config, parts: Parts) -> Fitting:
+def fitting(config: Config, parts: SelectionParts) -> Fitting:
     """Training pairs with negatives sampled anew every epoch; all candidates for validation.
 
     A classifier trains with all wrong classes as negatives, so its loss is a softmax over the classes.
