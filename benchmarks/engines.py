@@ -99,7 +99,7 @@ def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[
         graphs = Path(temporary)
         loaded, missing = _load_all(run, graphs, questions)
         table = loaded[BASE].table(questions, cache=False)
-        rankings = {engine: predictor.read(questions, table=table) for engine, predictor in loaded.items()}
+        rankings = {engine: predictor.rank(questions, table=table) for engine, predictor in loaded.items()}
         seconds = _alternate(loaded, questions, table, rounds)
         rows = []
         for engine, predictor in loaded.items():
@@ -196,7 +196,7 @@ def _alternate(
     for round_ in range(rounds):
         shift = round_ % len(engines)
         for engine in engines[shift:] + engines[:shift]:
-            seconds[engine].append(once(partial(loaded[engine].read, questions, table=table)).wall)
+            seconds[engine].append(once(partial(loaded[engine].rank, questions, table=table)).wall)
     return seconds
 
 
@@ -237,7 +237,7 @@ def _print_peak(args: argparse.Namespace) -> None:
     """Run in that process. Uses VmHWM, as ru_maxrss includes the parent's memory."""
     library, precision, graphs = args.peak
     predictor = _open(args.run, Path(graphs), Engine(library, precision))
-    predictor.read(_questions(args.data, args.questions))
+    predictor.rank(_questions(args.data, args.questions))
     print(status_bytes("VmHWM") / 1e6)
 
 

@@ -74,14 +74,14 @@ def compare_with_peer(
         sample = len(questions) // 4
         ask(1, sample)
         best = min(peer.batches, key=lambda batch: ask(batch, sample)["wall"])
-        read(predictor, questions)
+        texts_of(predictor, questions)
         ours, theirs = [], []
         for _ in range(1 if quick else 3):
-            ours.append(once(lambda: read(predictor, questions)))
+            ours.append(once(lambda: texts_of(predictor, questions)))
             reply = ask(best, len(questions))
             theirs.append(Timed(reply["wall"], reply["cpu"]))
         pairs = Pairs(tuple(ours), tuple(theirs))
-    texts = read(predictor, questions)
+    texts = texts_of(predictor, questions)
     rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
     parts = [f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {best}"]
     parts.append(f"{_equal_texts(texts, reply['texts'])} of the texts are the peer's")
@@ -91,7 +91,7 @@ def compare_with_peer(
         parts.append(f"the forward passes alone take {forward:.1f} s, which leaves {most:.2f} × at most")
     if precision != "fp32":
         parts.append(predictor.engine)
-        parts.append(f"{_equal_texts(texts, read(build_predictor('fp32'), questions))} those of fp32")
+        parts.append(f"{_equal_texts(texts, texts_of(build_predictor('fp32'), questions))} those of fp32")
     return speedup(pairs, ", ".join(parts))
 
 
@@ -112,7 +112,7 @@ def compare_with_forward(quick: bool) -> Measurement:
     """Whole prediction against its forward passes: the overhead of features, decoding and ranking."""
     questions, predictor = sample_of_dev(quick), build_predictor("fp32")
     passes = forward_passes(predictor, questions)
-    pairs = alternate(lambda: read(predictor, questions), passes, 1 if quick else 3)
+    pairs = alternate(lambda: texts_of(predictor, questions), passes, 1 if quick else 3)
     return cost(pairs, f"{len(questions)} questions, batches of {BATCH}")
 
 
@@ -124,7 +124,7 @@ def forward_passes(predictor: Reader, questions: QuestionSet) -> Callable[[], No
     """Function that only runs the model on the batches that ``read`` makes of ``questions``."""
     batches: list[Batch] = []
     recorder = predictor.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
-    read(predictor, questions)
+    texts_of(predictor, questions)
     recorder.remove()
 
     def run() -> None:
@@ -161,9 +161,9 @@ def build_model() -> TransformerSpan:
     return model
 
 
-def read(predictor: Reader, questions: QuestionSet) -> list[str]:
+def texts_of(predictor: Reader, questions: QuestionSet) -> list[str]:
     """Best span of each question, with features prepared from scratch."""
-    ranking = predictor.read(questions, batch_size=BATCH)
+    ranking = predictor.rank(questions, batch_size=BATCH)
     return list(best_texts(ranking.best_predictions).values())
 
 

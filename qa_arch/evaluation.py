@@ -1,9 +1,9 @@
 """Score run folders: which set a run may be scored on, its operating points, rows of questions and files.
 
 The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
-(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``read`` returns the ranked answers, ``score``
-the scores and writes the files. A set may be scored if the run was not trained on its articles and the config
-leaves it open: with ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each
+(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
+``score`` the scores and writes the files. A set may be scored if the run was not trained on its articles and
+the config leaves it open: with ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each
 access is logged in ``experiments/<name>/dev_openings.jsonl``.
 """
 
@@ -115,7 +115,7 @@ def evaluate_run(
     compares = bool(config.references) and not train
     calibration = recorded_calibration(record, config) if compares else None
     with watching() as watch:
-        reading = read(predictor, questions, watch=watch)
+        reading = predict(predictor, questions, watch=watch)
     heuristics = None
     if compares and (calibration is not None or record.fingerprint(CALIBRATION) is None):
         heuristics = reference_scores(config, calibration, questions, (*TRUSTED, *trust))
@@ -302,7 +302,7 @@ class Reading:
     """Time of inference and decoding, without feature extraction."""
 
 
-def read(
+def predict(
     predictor: Reader,
     questions: QuestionSet,
     *,
@@ -316,7 +316,7 @@ def read(
     if gpu:  # time all the work submitted during inference, and nothing from before
         torch.cuda.synchronize()
     begun = time.perf_counter()
-    outputs = predictor.read(questions, table=table, watch=watch)
+    outputs = predictor.rank(questions, table=table, watch=watch)
     if gpu:
         torch.cuda.synchronize()
     seconds = time.perf_counter() - begun
@@ -382,7 +382,7 @@ def evaluate_splits(
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
-        reading = read(predictor, parts.sets[split], table=parts.tables[split])
+        reading = predict(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
             fits = calibrate(predictor, reading)
         scores[split], rows[split] = score(predictor, reading, folder, split=split, steps=steps)

@@ -27,7 +27,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from qa_arch import hub, launchers, provenance, terminal
-from qa_arch.config.check import FolderName, read
+from qa_arch.config.check import FolderName, from_mapping
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings, within
 from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
@@ -103,7 +103,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise RunError(f"{path}: is not of schema {SCHEMA}, which this version reads; {again}")
     try:
-        return read(Manifest, raw)
+        return from_mapping(Manifest, raw)
     except ConfigError as error:
         raise RunError(f"{path}: {error}; {again}") from error
 
@@ -373,7 +373,7 @@ class Sweep:
     @classmethod
     def of(cls, given: Multirun, *, dry: bool, **options: Any) -> Sweep:
         """The sweep that a command line asks for; nothing is written for a ``dry`` run."""
-        settings, parameters = launchers.read_settings(given.settings), given.plugin("launcher")
+        settings, parameters = launchers.sweep_settings(given.settings), given.plugin("launcher")
         grid, swept = given.grid() if given.sweeper == "grid" else [], given.keys
         if settings.seeds > 1 and "seed" in swept:
             raise ConfigError("sweep.seeds: seed is swept as well; leave out one of the two")
@@ -547,7 +547,7 @@ def resume(
         manifest = read_manifest(folder)
         _require_same_start(folder / MANIFEST, manifest, trust, config_dir)
         config_dir = use_config_dir(config_dir, trust)
-        settings = launchers.read_settings({**manifest.settings, **changes})
+        settings = launchers.sweep_settings({**manifest.settings, **changes})
         to_run = select(folder, manifest.points, UNSUCCESSFUL if again else UNFINISHED)
         planned = {}
         for point in manifest.points:

@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from qa_arch.config.check import FolderName, Range, read
+from qa_arch.config.check import FolderName, Range, from_mapping
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import Recipe, from_extras
 from qa_arch.types import Language
@@ -324,7 +324,7 @@ def default_loss(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def validate(raw: Any) -> Config:
     """Convert to a typed config, and check rules across several settings."""
-    config = read(Config, raw)
+    config = from_mapping(Config, raw)
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer = config.trainer

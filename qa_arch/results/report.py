@@ -367,7 +367,7 @@ def _sections(
         "runs": _html(
             _systems_table("Systems", shown, (*_SCORES, *_COSTS), references, notes), sortable=True, mark=mark
         )
-        + f"<details><summary>All {len(scored.runs)} runs</summary>{_html(_runs_table(shown), sortable=True)}"
+        + f"<details><summary>All {len(scored.runs)} runs</summary>{_html(_all_runs(shown), sortable=True)}"
         + f"</details>{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
         "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>',
         "abstention": f'<div class="figures">{abstention_figures(shown, measure)}</div>',
@@ -432,7 +432,7 @@ def _systems_table(
     return Table(title, used, rows, notes)
 
 
-def _runs_table(shown: Sequence[Shown]) -> Table:
+def _all_runs(shown: Sequence[Shown]) -> Table:
     rows = [run.row | {"place": s.place} for s in shown for run in s.runs]
     columns = [
         text("model", "run of"),

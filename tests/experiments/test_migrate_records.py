@@ -45,6 +45,7 @@ SCHEMA_3_NAMES = {
     "calibration_threshold_0_f1": "calibration_f1_at_0",
     "calibration_forced_f1": "calibration_spans_f1",
     "calibration_forced_auc": "calibration_spans_auc",
+    "details": "extra",
 }
 
 

@@ -159,7 +159,7 @@ FAULTS = (
     Fault(name="teacher uses the student's random generator", at="load_teacher",
           test="test_teacher_with_zero_weight_changes_nothing",
           old="torch.random.fork_rng(devices=())", new="torch.random.fork_rng(devices=(), enabled=False)"),
-    Fault(name="teacher runs in the student's precision", at="Teacher.read",
+    Fault(name="teacher runs in the student's precision", at="Teacher.logits",
           test="test_teacher_keeps_its_own_precision",
           old="half is not None", new="torch.is_autocast_enabled(device.type)"),
     Fault(name="soft targets of another teacher are reused", at="Teacher.soft_targets",

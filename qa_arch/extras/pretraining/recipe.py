@@ -38,7 +38,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, read_table
+from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, run_model
 from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, Parameters, Point, Points, RunRecord, SplitFacts
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import OpenRun
@@ -124,7 +124,7 @@ def facts_of(corpus: Corpus, table: LanguageTable) -> SplitFacts:
         fingerprint=corpus.fingerprint,
         protocol=table.protocol,
         windows=len(table),
-        extra={"documents": table.documents, "tokens": table.tokens, "bytes": table.text_bytes},
+        details={"documents": table.documents, "tokens": table.tokens, "bytes": table.text_bytes},
     )
 
 
@@ -323,7 +323,7 @@ def score(
 ) -> tuple[Points, dict[str, list[Any]], float]:
     """Scores of a corpus, its rows (a block each: the fields of ``BlockScores``), and seconds of reading."""
     begun = time.perf_counter()
-    blocks = predictor.read(table, watch=watch)
+    blocks = predictor.score(table, watch=watch)
     seconds = time.perf_counter() - begun
     point = Point(
         protocol=table.protocol,
@@ -371,9 +371,9 @@ class LanguagePredictor:
         """The blocks of a corpus, with the settings that the model was trained with."""
         return table_of(self.config, corpus, self.tokenizer, self.model.encoder, cache=cache)
 
-    def read(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
+    def score(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
         """Loss and hits of every block, with the noise of validation."""
-        return read_table(
+        return run_model(
             self.model,
             collator(self.config, table),
             OutputCollector(),

@@ -54,7 +54,7 @@ from qa_arch.models.store import build_model, check_model
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.reading import Batches, RowCollector, Watch, read_table
+from qa_arch.nn.reading import Batches, RowCollector, Watch, run_model
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -310,7 +310,7 @@ def score(
     The kind of a question is its class if the candidates are classes, else by the rules.
     """
     begun = time.perf_counter()
-    outputs = predictor.read(table, watch=watch)
+    outputs = predictor.score(table, watch=watch)
     seconds = time.perf_counter() - begun
     points = points_of(questions, outputs, f"torch {predictor.precision}")
     if split != CALIBRATION:
@@ -388,7 +388,7 @@ class SelectionPredictor:
         """Read something short, so that files that do not fit together fail when they are loaded."""
         count = len(CLASSES) if self.config.model["task"] == "classification" else 1
         question = SelectionQuestion("0", ("who",), range(count), ())
-        self.read(self.table(selection_set("question", [("ada",)] * count, [question])))
+        self.score(self.table(selection_set("question", [("ada",)] * count, [question])))
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """Candidates sorted by score, ties in input order; empty for a blank question."""
@@ -397,7 +397,7 @@ class SelectionPredictor:
         if not question_words or not candidates:
             return []
         single = SelectionQuestion("0", question_words, range(len(candidates)), ())
-        scores = self.read(self.table(selection_set("question", map(words, candidates), [single])))[0]
+        scores = self.score(self.table(selection_set("question", map(words, candidates), [single])))[0]
         ranked = [Selected(*row) for row in zip(candidates, range(len(scores)), scores, strict=True)]
         return sorted(ranked, key=lambda selected: -selected.score)
 
@@ -417,7 +417,7 @@ class SelectionPredictor:
         means = [0.0] * len(pairs)
         if paired:
             questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
-            scores = self.read(self.table(selection_set("pairs", texts, questions)), watch=watch)
+            scores = self.score(self.table(selection_set("pairs", texts, questions)), watch=watch)
             for number, row in enumerate(paired):
                 means[row // 2] += scores[number][0] / 2
         return means
@@ -426,7 +426,7 @@ class SelectionPredictor:
         """Most probable class (``MAIN:sub``) of each question, in order."""
         self._require("classification")
         table = self.table(class_set("questions", [(None, text) for text in questions]))
-        return [CLASSES[int(np.argmax(scores))] for scores in self.read(table, watch=watch)]
+        return [CLASSES[int(np.argmax(scores))] for scores in self.score(table, watch=watch)]
 
     def _require(self, task: str) -> None:
         """Raise RunError if the run was trained for another task."""
@@ -434,9 +434,9 @@ class SelectionPredictor:
         if trained != task:
             raise RunError(f"the run was trained for task {trained}, not {task}; name another run")
 
-    def read(self, table: SelectionTable, *, watch: Watch | None = None) -> list[list[float]]:
+    def score(self, table: SelectionTable, *, watch: Watch | None = None) -> list[list[float]]:
         """The scores of the candidates of each question."""
-        return read_table(
+        return run_model(
             self.model,
             CandidateCollator(table),
             ScoreCollector(),
