@@ -26,7 +26,7 @@ _PUNCTUATION = frozenset(".,;:!?")
 
 
 @dataclass(frozen=True)
-class Passage:
+class PassageCandidates:
     """Tokens, sentences and candidates of a context; candidates are sorted by length.
 
     ``first`` and ``last`` (N,) are the first and last token of each candidate, both inclusive.
@@ -68,7 +68,7 @@ class Passage:
         return self.begins[self.first[index]], self.ends[self.last[index]]
 
 
-def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
+def passage(context: str, max_words: int = MAX_WORDS) -> PassageCandidates:
     """Tokenize a context and list its candidates; a context without words has none."""
     matches = list(_TOKEN.finditer(context))
     breaks = [match.end() for match in _SENTENCE_END.finditer(context)]
@@ -82,7 +82,7 @@ def passage(context: str, max_words: int = MAX_WORDS) -> Passage:
         valid = (sentence[a] == sentence[b]) & can_be_end[a] & can_be_end[b]
         first.append(a[valid])
         last.append(b[valid])
-    return Passage(
+    return PassageCandidates(
         tokens=tuple(match[0] for match in matches),
         begins=tuple(begins.tolist()),
         ends=tuple(match.end() for match in matches),
@@ -102,7 +102,7 @@ def coverage(questions: QuestionSet, max_words: int = MAX_WORDS) -> float:
 
 
 def answer(
-    example: Example, spans: Passage, index: int | None, probability: float, score: float
+    example: Example, spans: PassageCandidates, index: int | None, probability: float, score: float
 ) -> Prediction:
     """Candidate ``index`` as a prediction that never abstains; an empty answer for None."""
     best = None

@@ -62,10 +62,10 @@ class RandomSpan:
             return ""
         length = min(self.max_words, len(words))
         # Uniform over spans: each length is weighted by its number of spans.
-        span_counts = [len(words) - extra for extra in range(length)]
-        extra = rng.choices(range(length), span_counts)[0]
-        first = rng.randrange(span_counts[extra])
-        return example.context[words[first].start() : words[first + extra].end()]
+        span_counts = [len(words) - more for more in range(length)]
+        more = rng.choices(range(length), span_counts)[0]
+        first = rng.randrange(span_counts[more])
+        return example.context[words[first].start() : words[first + more].end()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from baselines.candidates import MAX_WORDS, Passage, answer, passage
+from baselines.candidates import MAX_WORDS, PassageCandidates, answer, passage
 from baselines.span_features import (
     NEAR,
     CorpusStatistics,
@@ -180,7 +180,7 @@ class SpanLogistic:
         self._squares[touched] = squares
         self.weight[touched] = weight - self.settings.lr * gradient / (np.sqrt(squares) + EPSILON)
 
-    def _features(self, spans: Passage) -> PassageFeatures:
+    def _features(self, spans: PassageCandidates) -> PassageFeatures:
         assert self.statistics is not None, "fit first"
         return PassageFeatures(spans, self.statistics, len(self.weight))
 
@@ -201,13 +201,13 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return powers / powers.sum(0)
 
 
-def _window(spans: Passage) -> tuple[np.ndarray, np.ndarray]:
+def _window(spans: PassageCandidates) -> tuple[np.ndarray, np.ndarray]:
     """(N,) first and last token of each candidate's window of neighbours within its sentence."""
     low = np.maximum(spans.first - NEAR, spans.sentence_first[spans.first])
     return low, np.minimum(spans.last + NEAR, spans.sentence_last[spans.last])
 
 
-def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
+def span_scores(spans: PassageCandidates, rows: Rows, weight: np.ndarray) -> np.ndarray:
     """(N, L) scores of the candidates under a weight table (rows, L)."""
 
     def before(ids: np.ndarray) -> np.ndarray:
@@ -223,7 +223,7 @@ def span_scores(spans: Passage, rows: Rows, weight: np.ndarray) -> np.ndarray:
 
 
 def row_gradients(
-    spans: Passage, rows: Rows, gradient: np.ndarray
+    spans: PassageCandidates, rows: Rows, gradient: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Gradient of ``span_scores`` given that of the scores (N, L): rows (M, K) and their shares (M, L)."""
     size = len(spans.tokens) + 1

@@ -55,7 +55,7 @@ class MatchReader(nn.Module):
         self.match = MatchLSTM(hidden, hidden, all_biases=self.all_biases, kernel=kernel)
         self.pointer_dropout = nn.Dropout(pointer_dropout)
 
-    def read(self, batch: Batch) -> tuple[Float[Tensor, "B C M"], Bool[Tensor, "B C"]]:
+    def matched(self, batch: Batch) -> tuple[Float[Tensor, "B C M"], Bool[Tensor, "B C"]]:
         """H^r without its row of zeros, and the mask of the context words."""
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
@@ -109,7 +109,7 @@ class MatchLSTMBoundary(MatchReader):
         )
 
     def forward(self, batch: Batch) -> SpanLogits:
-        return span_logits(self.pointer(*self.read(batch)), batch.context, batch.context)
+        return span_logits(self.pointer(*self.matched(batch)), batch.context, batch.context)
 
 
 class MatchLSTMSequence(MatchReader):
@@ -144,5 +144,5 @@ class MatchLSTMSequence(MatchReader):
         self.pointer = SequenceHead(self.match.out_dim, hidden, steps=limit, all_biases=self.all_biases)
 
     def forward(self, batch: Batch) -> StepLogits:
-        token, stop = self.pointer(*self.read(batch))
+        token, stop = self.pointer(*self.matched(batch))
         return StepLogits(put_steps(token, batch.context, -math.inf), stop)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baselines.candidates import Passage
+from baselines.candidates import PassageCandidates
 from baselines.heuristics import FUNCTION_WORDS
 
 BUCKETS = 10
@@ -113,7 +113,7 @@ def wh_word(question: str) -> str:
 class PassageFeatures:
     """Features of the candidates of a passage, for its questions."""
 
-    def __init__(self, spans: Passage, statistics: CorpusStatistics, rows: int) -> None:
+    def __init__(self, spans: PassageCandidates, statistics: CorpusStatistics, rows: int) -> None:
         self.spans, self.statistics, self.size = spans, statistics, rows
         self.words = [token.lower() for token in spans.tokens]
         self.idf = statistics.weights(self.words)

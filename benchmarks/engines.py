@@ -69,7 +69,7 @@ ENGINES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EngineFigures:
     """Figures of an engine; scores in percent, at the run's null threshold."""
 
     engine: str
@@ -99,7 +99,7 @@ def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[
         graphs = Path(temporary)
         loaded, missing = _load_all(run, graphs, questions)
         table = loaded[BASE].table(questions, cache=False)
-        rankings = {engine: predictor.read(questions, table=table) for engine, predictor in loaded.items()}
+        rankings = {engine: predictor.rank(questions, table=table) for engine, predictor in loaded.items()}
         seconds = _alternate(loaded, questions, table, rounds)
         rows = []
         for engine, predictor in loaded.items():
@@ -107,7 +107,9 @@ def measure(run: Path, sources: Sequence[str], count: int, rounds: int) -> dict[
             peak = _peak_memory(run, sources, count, graphs, engine)
             figures = _scores(questions, rankings[engine], rankings[BASE], predictor.null_threshold)
             speed = _speed(seconds[engine], seconds[BASE], len(questions))
-            rows.append(Row(engine=str(engine), **speed, **figures, disk_mb=disk / 1e6, memory_mb=peak))
+            rows.append(
+                EngineFigures(engine=str(engine), **speed, **figures, disk_mb=disk / 1e6, memory_mb=peak)
+            )
     machine["load_after"] = [round(value, 2) for value in os.getloadavg()]
     record = read_record(run)
     return {
@@ -194,7 +196,7 @@ def _alternate(
     for round_ in range(rounds):
         shift = round_ % len(engines)
         for engine in engines[shift:] + engines[:shift]:
-            seconds[engine].append(once(partial(loaded[engine].read, questions, table=table)).wall)
+            seconds[engine].append(once(partial(loaded[engine].rank, questions, table=table)).wall)
     return seconds
 
 
@@ -235,7 +237,7 @@ def _print_peak(args: argparse.Namespace) -> None:
     """Run in that process. Uses VmHWM, as ru_maxrss includes the parent's memory."""
     library, precision, graphs = args.peak
     predictor = _open(args.run, Path(graphs), Engine(library, precision))
-    predictor.read(_questions(args.data, args.questions))
+    predictor.rank(_questions(args.data, args.questions))
     print(status_bytes("VmHWM") / 1e6)
 
 

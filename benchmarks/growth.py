@@ -90,7 +90,7 @@ def predict_slope(quick: bool) -> Measurement:
 
     def run(size: int) -> None:
         questions = generated_set(size)
-        predictor.read(questions, table=predictor.table(questions, cache=False))
+        predictor.rank(questions, table=predictor.table(questions, cache=False))
 
     return slope(run, quick, "; one layer of width 16")
 

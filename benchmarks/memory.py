@@ -55,7 +55,7 @@ def main() -> None:
     peak_of = {"alive": peak_alive, "resident": peak_resident}[sys.argv[2]]
     with tempfile.TemporaryDirectory() as folder:
         predictor("Who built it?", "The bridge was built by Ada Stone.")
-        print(peak_of(lambda: write_parts(folder, predictor.read_parts(questions), 0.0)))
+        print(peak_of(lambda: write_parts(folder, predictor.rank_parts(questions), 0.0)))
 
 
 def peak_alive(run: Callable[[], object]) -> float:

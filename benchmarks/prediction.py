@@ -110,7 +110,7 @@ def forward_passes(predictor: Reader, questions: QuestionSet) -> Callable[[], No
     """Function that only runs the model on the batches that ``read`` makes of ``questions``."""
     batches: list[Batch] = []
     recorder = predictor.model.register_forward_pre_hook(lambda model, inputs: batches.append(inputs[0]))
-    read(predictor, questions)
+    texts_of(predictor, questions)
     recorder.remove()
 
     def run() -> None:
@@ -144,9 +144,9 @@ def build_model() -> TransformerSpan:
     return model
 
 
-def read(predictor: Reader, questions: QuestionSet) -> list[str]:
+def texts_of(predictor: Reader, questions: QuestionSet) -> list[str]:
     """Best span of each question, with features prepared from scratch."""
-    ranking = predictor.read(questions, batch_size=BATCH)
+    ranking = predictor.rank(questions, batch_size=BATCH)
     return list(best_texts(ranking.best_predictions).values())
 
 

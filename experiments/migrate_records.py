@@ -165,7 +165,11 @@ experiment keep the hash that their registration states."""
 
 # To be extended as classes move and settings go -------------------------------------------------------
 
-MOVED: dict[str, str] = {**MOVED_BEFORE_3, BERT_MATCH: "qa_arch.models.proposed.BertMatch"}
+MOVED: dict[str, str] = {
+    **MOVED_BEFORE_3,
+    BERT_MATCH: "qa_arch.models.proposed.BertMatch",
+    "qa_arch.extras.selection.rankers.WordOverlap": "qa_arch.extras.selection.rankers.OverlapRanker",
+}
 """Name of a class in a record -> its name now; names are followed to the last."""
 RETIRED: dict[str, Any] = {**RETIRED_BEFORE_3, "selection.types": None, "pretraining.span_length": 3.0}
 """Deleted setting -> the value that it has in every record. It is taken out of configs; another value is an
@@ -182,8 +186,10 @@ RENAMED: Mapping[str, str] = {
     "calibration_spans_f1": "calibration_forced_f1",
     "calibration_spans_auc": "calibration_forced_auc",
     "spans_auc": "forced_auc",
+    "extra": "details",
 }
-"""Operating points, scores of an epoch and a value of ``trainer.select``: name in schema 3 -> name now."""
+"""Operating points, scores of an epoch, facts of a set and a value of ``trainer.select``: name in schema 3 ->
+name now."""
 CSV_LOGGER = "qa_arch.training.loggers.CsvLogger"
 """Replaced by Lightning's."""
 
@@ -287,10 +293,10 @@ def to_schema_3(raw: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def to_schema_4(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A record of schema 3 with today's names of operating points and of scores of an epoch."""
-    scores = {split: renamed(points) for split, points in raw["scores"].items()}
+    """A record of schema 3 with today's names of operating points, facts and scores of an epoch."""
+    data, scores = ({split: renamed(own) for split, own in raw[key].items()} for key in ("data", "scores"))
     epochs = [{**epoch, "metrics": renamed(epoch["metrics"])} for epoch in raw["epochs"]]
-    return {**raw, "schema": SCHEMA, "scores": scores, "epochs": epochs}
+    return {**raw, "schema": SCHEMA, "data": data, "scores": scores, "epochs": epochs}
 
 
 def renamed(values: Mapping[str, Any]) -> dict[str, Any]:

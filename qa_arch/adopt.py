@@ -139,7 +139,7 @@ def _fitted(
     watching: Watching,
 ) -> tuple[RunRecord, Reading | None]:
     """The record with threshold and temperature, and what the model read of the set they are fitted on."""
-    from qa_arch.evaluation import calibrate, read, recorded_calibration
+    from qa_arch.evaluation import calibrate, predict, recorded_calibration
     from qa_arch.qa.loading import as_recorded
 
     if questions is None and decodes:
@@ -148,7 +148,7 @@ def _fitted(
         # Fitted from nothing: the null odds of another decoding are on another scale.
         as_recorded(predictor, replace(record, threshold=None, confidence=None))
         with watching() as watch:
-            reading = read(predictor, questions, watch=watch)
+            reading = predict(predictor, questions, watch=watch)
         return replace(record, **vars(calibrate(predictor, reading))), reading
     if decodes:
         fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
@@ -345,7 +345,7 @@ def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:
     elsewhere = sum(answers.texts[example.id] not in example.context for example in questions.examples)
     counts = {NO_SPANS: elsewhere, SCORED_EMPTY: answers.missing}
     facts = SplitFacts.of(questions)
-    return replace(facts, extra={**facts.extra, **{key: count for key, count in counts.items() if count}})
+    return replace(facts, details={**facts.details, **{key: count for key, count in counts.items() if count}})
 
 
 def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers, folder: Path) -> RunRecord:

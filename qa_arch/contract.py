@@ -80,7 +80,7 @@ class Subject:
     def outputs(self, split: str) -> Any:
         """The predictor's outputs on a split."""
         predictor = task.predictor(self.config, self.parts)
-        return predictor.read(self.parts.sets[split], table=self.parts.tables[split], batch_size=3)
+        return predictor.rank(self.parts.sets[split], table=self.parts.tables[split], batch_size=3)
 
     def save(self, folder: Path) -> None:
         """Write everything of the model."""
@@ -214,7 +214,7 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
         torch.manual_seed(5)
         split = DEV if DEV in record.scores else CALIBRATION
         questions = load_splits(config.data)[split]
-        answers = predictor.read(questions).best_predictions
+        answers = predictor.rank(questions).best_predictions
         rows = question_rows(questions, answers, predictor.null_threshold)
         recorded = read_questions(questions_folder(run, split))
         require((run / MODEL).is_dir(), "the run has no saved model")

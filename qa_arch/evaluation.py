@@ -363,7 +363,7 @@ def read(
     if gpu:  # time all the work submitted during inference, and nothing from before
         torch.cuda.synchronize()
     begun = time.perf_counter()
-    outputs = predictor.read(questions, table=table, watch=watch)
+    outputs = predictor.rank(questions, table=table, watch=watch)
     if gpu:
         torch.cuda.synchronize()
     seconds = time.perf_counter() - begun
@@ -429,7 +429,7 @@ def evaluate_splits(
     for split in (CALIBRATION, DEV):
         if split not in parts.sets:
             continue
-        reading = read(predictor, parts.sets[split], table=parts.tables[split])
+        reading = predict(predictor, parts.sets[split], table=parts.tables[split])
         if split == CALIBRATION:
             fits = calibrate(predictor, reading)
         scores[split], rows[split] = score(predictor, reading, folder, split=split, steps=steps)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qa_arch import provenance
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.config.schema import Config, SweepSettings, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
 from qa_arch.files import LOCK, hold, holder, read_yaml
@@ -120,9 +120,9 @@ def is_damaged(folder: Path) -> bool:
     return (folder / RECORD).exists() and record_of(folder) is None
 
 
-def read_settings(raw: Mapping[str, Any]) -> SweepSettings:
+def sweep_settings(raw: Mapping[str, Any]) -> SweepSettings:
     """Validate the section ``sweep``; ConfigError names the dotted key."""
-    settings = read(SweepSettings, raw, "sweep")
+    settings = from_mapping(SweepSettings, raw, "sweep")
     devices = settings.devices
     if devices is not None and (not devices or len(set(map(str, devices))) < len(devices)):
         raise ConfigError(f"sweep.devices: {devices} must list at least one device, and each only once")

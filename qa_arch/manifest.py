@@ -52,7 +52,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Training of models that find no spans, from data to record; see ``training.run.Run``.
+    """Training of models that find no spans, from data to record; see ``training.run.OpenRun``.
 
     Its module defines ``train(run)``, and what other commands need: ``check(config, trusted)`` of model, loss
     and heuristics; ``assemble(config, trusted)`` of data and model, and ``fitting(config, parts)``, what each

@@ -33,7 +33,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.config.find import conf_folder
 from qa_arch.config.machine import within
 from qa_arch.config.schema import defaults, recipe_of
@@ -419,7 +419,7 @@ def read_registration(folder: Path) -> Registration | None:
     if not path.is_file():
         return None
     try:
-        return read(Registration, read_json(path, "restore the file"))
+        return from_mapping(Registration, read_json(path, "restore the file"))
     except ConfigError as error:
         raise RunError(f"{path}: not a registration ({error}); restore the file") from error
 

@@ -91,7 +91,7 @@ class _Extensible:
 class SplitFacts(_Extensible):
     """Facts of a split; None if they do not apply to the task."""
 
-    MAPPING_FIELD = "extra"
+    MAPPING_FIELD = "details"
 
     name: str | None = None
     fingerprint: str | None = None
@@ -113,7 +113,7 @@ class SplitFacts(_Extensible):
     answers: int | None = None
     left_out: int | None = None
     """Questions with nothing to rank."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
     """Facts of a single kind of run; ``language`` if answers are not English."""
 
     @classmethod
@@ -126,19 +126,19 @@ class SplitFacts(_Extensible):
             questions=len(questions),
             unanswerable=sum(not example.answerable for example in questions.examples),
             skipped=len(questions.skipped),
-            extra=questions.other_language,
+            details=questions.other_language,
         )
 
     @property
     def rules(self) -> str:
         """End of a note: how answers in another language than English were compared."""
-        language = self.extra.get("language")
+        language = self.details.get("language")
         return f", answers compared by the rules of language {language}" if language else ""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Integer entries of ``extra``."""
-        return {key: value for key, value in self.extra.items() if isinstance(value, int)}
+        """Integer entries of ``details``."""
+        return {key: value for key, value in self.details.items() if isinstance(value, int)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -562,7 +562,7 @@ CHECKPOINTS = "checkpoints"
 ADOPTED = "adopted"
 """Experiment name of systems known only by their answers (``qa-arch adopt``)."""
 NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
-"""Extra facts of a set that an adopted system answered."""
+"""Further facts of a set that an adopted system answered."""
 CHECKPOINT = ".ckpt"
 """Suffix of the checkpoints in the folder of a run that is not finished."""
 QUESTIONS = "questions.parquet"
@@ -754,7 +754,7 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         remedy = migrate if is_earlier else "use the qa_arch version that wrote it"
         raise RunError(f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA}; {remedy}")
     try:
-        record = read(RunRecord, raw)
+        record = from_mapping(RunRecord, raw)
         stated = {key for key in from_extras("sections") if record.config.get(key) is not None}
         for section in (SECTIONS | stated) & record.config.keys():
             if not isinstance(record.config[section], Mapping):

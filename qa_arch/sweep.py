@@ -27,7 +27,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Annotated, Any
 
 from qa_arch import hub, launchers, provenance, terminal
-from qa_arch.config.check import FolderName, read
+from qa_arch.config.check import FolderName, from_mapping
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings, within
 from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
@@ -56,7 +56,7 @@ UNSUCCESSFUL: tuple[State, ...] = ("failed", "oom")
 
 
 @dataclass(frozen=True)
-class Point:
+class SweepPoint:
     """A point in the manifest."""
 
     name: Annotated[str, FolderName()]
@@ -84,10 +84,10 @@ class Manifest:
     config_dir: str | None
     """The ``--config-dir``, from which points also import trusted packages."""
     settings: dict[str, Any]
-    points: list[Point] = field(default_factory=list)
+    points: list[SweepPoint] = field(default_factory=list)
     schema: int = SCHEMA
 
-    def with_points(self, added: Iterable[Point]) -> Manifest:
+    def with_points(self, added: Iterable[SweepPoint]) -> Manifest:
         """Add or update points; a known one keeps its folder, even if its name has changed."""
         points = {point.key: point for point in self.points}
         names = {key: point.name for key, point in points.items()}
@@ -104,7 +104,7 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise RunError(f"{path}: is not of schema {SCHEMA}, which this version reads; {again}")
     try:
-        return read(Manifest, raw)
+        return from_mapping(Manifest, raw)
     except ConfigError as error:
         raise RunError(f"{path}: {error}; {again}") from error
 
@@ -128,18 +128,18 @@ def default_folder(base: Path, grid: str, swept: Sequence[str]) -> Path:
 # Points before they start -------------------------------------------------------------------------------
 
 
-def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: Any) -> dict[Point, Job]:
+def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: Any) -> dict[SweepPoint, Job]:
     """Validate all points; raises an error naming the first that cannot run or is given twice.
 
     ``composed``: overrides and resolved config of each; ``options`` are those of ``jobs.make``.
     """
-    planned: dict[str, tuple[Point, Job]] = {}
+    planned: dict[str, tuple[SweepPoint, Job]] = {}
     for overrides, raw in composed:
-        title = Point("", "", tuple(overrides)).title
+        title = SweepPoint("", "", tuple(overrides)).title
         with jobs.named(title):
             job = jobs.make(raw, if_exists="resume", title=title, **options)
             key = point_key(job.config)
-        point = Point(point_name(overrides, job.config, key), key, tuple(overrides))
+        point = SweepPoint(point_name(overrides, job.config, key), key, tuple(overrides))
         twin, _ = planned.setdefault(key, (point, job))
         if twin is not point:
             same = twin.overrides == point.overrides
@@ -192,7 +192,7 @@ def sources(config: Config) -> dict[str, str]:
 
 
 def check(
-    planned: Mapping[Point, Job],
+    planned: Mapping[SweepPoint, Job],
     pool: Sequence[str] | None,
     *,
     local: bool = True,
@@ -261,7 +261,7 @@ def require_devices(pool: Sequence[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Row:
+class PointState:
     """One point, as ``sweep status`` shows it."""
 
     point: str
@@ -295,18 +295,18 @@ class Row:
         return text + (f": {self.note}" if self.note else "")
 
 
-def select(folder: Path, points: Iterable[Point], states: Sequence[State]) -> list[Point]:
+def select(folder: Path, points: Iterable[SweepPoint], states: Sequence[State]) -> list[SweepPoint]:
     """Points of the sweep in ``folder`` that are in one of ``states``."""
     return [point for point in points if state_of(folder / point.name)[0] in states]
 
 
-def row(folder: Path, point: Point) -> Row:
+def row(folder: Path, point: SweepPoint) -> PointState:
     """Row of a point of the sweep in ``folder``."""
     place = folder / point.name
     try:
         status, record = state_of(place)
     except RunError as error:
-        return Row(point.title, "failed", str(place), error=str(error))
+        return PointState(point.title, "failed", str(place), error=str(error))
     if record is None:
         lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
         return Row(point.title, status, str(place), error=lost)
@@ -314,7 +314,7 @@ def row(folder: Path, point: Point) -> Row:
     if f1 is None and record.epochs:
         f1 = record.epochs[-1].value(f"calibration_{score}")
     fitted = [(epoch.train_seconds, epoch.validation_seconds) for epoch in record.epochs]
-    return Row(
+    return PointState(
         point=point.title,
         status=status,
         folder=str(place),
@@ -336,8 +336,8 @@ def _reason(record: RunRecord) -> str | None:
     return "interrupted" if interrupted else record.error
 
 
-def score_name(rows: Sequence[Row]) -> str:
-    """Name of the score in ``Row.f1``."""
+def score_name(rows: Sequence[PointState]) -> str:
+    """Name of the score in ``PointState.f1``."""
     names = {row.score for row in rows}
     return names.pop().replace("_", " ") if len(names) == 1 and "f1" not in names else "F1"
 
@@ -359,13 +359,13 @@ class Sweep:
     """Whether that is this machine, with its devices."""
     missing: list[QaArchError] | None = None
     """What this machine lacks, of a dry run; None for a sweep that runs."""
-    requested: dict[str, Point] = field(default_factory=dict)
+    requested: dict[str, SweepPoint] = field(default_factory=dict)
     """By key: every point so far, including finished ones."""
 
     @classmethod
     def of(cls, given: Multirun, *, dry: bool, **options: Any) -> Sweep:
         """The sweep that a command line asks for; nothing is written for a ``dry`` run."""
-        settings, parameters = launchers.read_settings(given.settings), given.plugin("launcher")
+        settings, parameters = launchers.sweep_settings(given.settings), given.plugin("launcher")
         grid, swept = given.grid() if given.sweeper == "grid" else [], given.keys
         if settings.seeds > 1 and "seed" in swept:
             raise ConfigError("sweep.seeds: seed is swept as well; leave out one of the two")
@@ -433,14 +433,14 @@ class Sweep:
         values = [(status, record.tuning_score if record else None) for status, record in ended]
         return [None if status != "ok" else math.nan if value is None else value for status, value in values]
 
-    def _placed(self, planned: Mapping[Point, Job]) -> dict[Point, Job]:
+    def _placed(self, planned: Mapping[SweepPoint, Job]) -> dict[SweepPoint, Job]:
         """The points as the manifest has them, with their folders."""
         known = {point.key: point for point in self._manifest(planned).points}
         jobs = {known[point.key]: job for point, job in planned.items()}
         self.requested |= {point.key: point for point in jobs}
         return {point: replace(job, folder=self.folder / point.name) for point, job in jobs.items()}
 
-    def _manifest(self, points: Iterable[Point]) -> Manifest:
+    def _manifest(self, points: Iterable[SweepPoint]) -> Manifest:
         """Manifest that includes these points; RunError if the folder contains something else."""
         folder, trust, config_dir = self.folder, self.options["trust"], self.options["config_dir"]
         cwd, settings = str(Path.cwd()), asdict(self.settings)
@@ -470,8 +470,8 @@ def _seeded(given: Multirun, own: Sequence[str], seeds: int) -> list[tuple[Seque
 
 
 def run_points(
-    planned: Mapping[Point, Job],
-    to_run: Iterable[Point],
+    planned: Mapping[SweepPoint, Job],
+    to_run: Iterable[SweepPoint],
     place: Here | launchers.Cluster,
     pool: Sequence[str] | None,
     settings: SweepSettings,
@@ -539,7 +539,7 @@ def resume(
         manifest = read_manifest(folder)
         _require_same_start(folder / MANIFEST, manifest, trust, config_dir)
         config_dir = use_config_dir(config_dir, trust)
-        settings = launchers.read_settings({**manifest.settings, **changes})
+        settings = launchers.sweep_settings({**manifest.settings, **changes})
         to_run = select(folder, manifest.points, UNSUCCESSFUL if again else UNFINISHED)
         planned = {}
         for point in manifest.points:

@@ -84,7 +84,7 @@ class Batch(Movable):
 class SpanLogits(Movable):
     """Start and end logits of an answer; ``start`` and ``end`` are -inf outside the context.
 
-    "No answer" has its own fields and is never a token index: the null logits are an extra class in the start
+    "No answer" has its own fields and is never a token index: the null logits are one more class in the start
     and end softmax of the loss; decoding uses only ``null``. A span scores ``start[s] + end[e]``.
     """
 

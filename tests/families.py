@@ -3,7 +3,7 @@
 from dataclasses import fields
 from typing import Any
 
-from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.config.schema import EncoderSettings
 from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import AnyEncoder
 from qa_arch.nn.encoder_factory import build_encoder

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.config.schema import METHODS, Step
 
 
 def step(method: str, **settings: Any) -> Step:
     """A compression step of ``method``; ConfigError for an unknown setting."""
-    return read(METHODS[method], settings)
+    return from_mapping(METHODS[method], settings)

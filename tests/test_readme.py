@@ -150,7 +150,7 @@ def test_every_dependency_is_justified() -> None:
     listed = {name.strip() for row, _ in rows for name in row.split(",")}
     assert names == listed - {"package", "---"}
     for extra in project["optional-dependencies"]:
-        name = f"`{extra}`" if extra == "dev" else f"extra `{extra}`"
+        name = f"`{extra}`" if extra == "dev" else f"`qa-arch[{extra}]`"
         assert any(name in why for _, why in rows), f"the extra {extra} is not named"
 
 

@@ -48,7 +48,7 @@ def fit(rows: Questions, where: Bools, width: float) -> float:
     return fit_threshold(*(column[where].tolist() for column in columns), PRIOR, width or None)
 
 
-class Fits:
+class HeldOutFits:
     """Thresholds of one run at one width, each fitted once."""
 
     def __init__(self, rows: Questions, width: float) -> None:
@@ -79,7 +79,7 @@ class Fits:
         return score(self.rows, self.among(tested), self.on(fitted_on))
 
 
-def variances(weighted: Sequence[tuple[float, Fits]]) -> tuple[float, float]:
+def variances(weighted: Sequence[tuple[float, HeldOutFits]]) -> tuple[float, float]:
     """Jackknife estimate and true variance of a sum of F1 on two articles, fitted on three others."""
     estimated, squares = [], []
     articles = weighted[0][1].articles
@@ -102,7 +102,7 @@ def main() -> None:
     ]
     print(f"{len(runs)} runs, {len(runs[0][1]):,} questions")
     for width in WIDTHS:
-        fits = [(model, Fits(rows, width)) for model, rows in runs]
+        fits = [(model, HeldOutFits(rows, width)) for model, rows in runs]
         losses = [run.lost() for _, run in fits]
         estimated, true = np.mean([variances([(1.0, run)]) for _, run in fits], axis=0)
         sides = {"plain": -0.2, "together": 0.2}  # five seeds each

@@ -23,7 +23,7 @@ TITLE = "UnAnsQ_dev_pairs"
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class Twins:
     """An answerable question and its unanswerable twin."""
 
     id: str
@@ -59,7 +59,7 @@ def balanced(part: QuestionSet, folder: Path) -> QuestionSet:
     return question_set(NAME, examples, "2.0")
 
 
-def tokenised(context: str, pair: Pair) -> tuple[Example, Example]:
+def tokenised(context: str, pair: Twins) -> tuple[Example, Example]:
     """Both questions of a pair on UnAnsQ's passage; DataError if that ends before the answer."""
     tokens = context.split(" ")
     if not pair.first <= pair.last < len(tokens):
@@ -79,7 +79,7 @@ def read_contexts(folder: Path, split: str, count: int) -> list[str]:
     return [sys.intern(line[0]) for line in lines]
 
 
-def read_pairs(folder: Path, split: str) -> list[Pair]:
+def read_pairs(folder: Path, split: str) -> list[Twins]:
     """Pairs of one split, in file order; DataError if the two files do not match."""
     files = [folder / f"{split}-{kind}-questions.txt" for kind in ("answerable", "unanswerable")]
     answerable, unanswerable = (_lines(file, 4) for file in files)
@@ -89,7 +89,7 @@ def read_pairs(folder: Path, split: str) -> list[Pair]:
     for number, (own, twin) in enumerate(zip(answerable, unanswerable, strict=True), 1):
         if own[2:] != twin[2:] or not all(position.isdecimal() for position in own[2:]):
             raise DataError(f"{files[0]}: line {number}: does not match that of {files[1].name}")
-        pairs.append(Pair(own[0], own[1], twin[0], twin[1], int(own[2]), int(own[3])))
+        pairs.append(Twins(own[0], own[1], twin[0], twin[1], int(own[2]), int(own[3])))
     return pairs
 
 

@@ -34,9 +34,9 @@ from qa_arch.data.synthetic import (
     Level,
     Names,
     Passage,
+    PassageSubject,
     Question,
     Relation,
-    Subject,
 )
 from qa_arch.files import write_json
 
@@ -57,7 +57,7 @@ _CONDITION_SHARE = 0.7
 class Request:
     """Content of a question before it is worded; ``fact`` answers it, or only seems to."""
 
-    subject: Subject
+    subject: PassageSubject
     relation: Relation
     fact: Fact | None
     never: bool = False

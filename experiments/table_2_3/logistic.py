@@ -185,7 +185,7 @@ def _facts(questions: QuestionSet, split: str) -> SplitFacts:
         unanswerable=0,
         titles=tuple(sorted(questions.titles)) if split != "dev" else (),
         skipped=len(questions.skipped),
-        extra={"candidate_coverage": round(coverage(questions), 4)},
+        details={"candidate_coverage": round(coverage(questions), 4)},
     )
 
 

@@ -46,7 +46,7 @@ from qa_arch.types import Protocol
 EXIT_MISSING = 3
 """Exit code if questions have no prediction."""
 _SHOWN_IDS = 20
-"""Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of extra ids."""
+"""Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of further ids."""
 METRICS: Mapping[str, Metrics] = from_extras("metrics")
 _FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
 _RUN_OPTIONS = (
@@ -125,8 +125,8 @@ def _score_files(args: argparse.Namespace) -> int:
     known = {example.id for example in questions.examples}
     for file in filter(None, (predictions, null_scores)):
         _print_ids(f"{file.path}: duplicate ids, the last value counts", file.duplicates)
-        extra = [id_ for id_ in file.values if id_ not in known]
-        _print_ids(f"{file.path}: ids that are not in the data, ignored", extra)
+        unknown = [id_ for id_ in file.values if id_ not in known]
+        _print_ids(f"{file.path}: ids that are not in the data, ignored", unknown)
     missing = missing_ids(questions, predictions.values)
     _print_ids(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}

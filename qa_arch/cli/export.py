@@ -7,7 +7,7 @@ from pathlib import Path
 
 from qa_arch import hub
 from qa_arch.cli.runs import add_options, open_reader, require_runs
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
 
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.push and (args.private or args.dry_run):
         raise ConfigError("--private and --dry-run are for --push REPO; name the repository")
     if args.to == "onnx":
-        require_extra("onnx", "--to onnx")
+        require_packages("onnx", "--to onnx")
     require_runs([args.run_folder])
     if args.push:
         hub.require_upload(args.push, dry=args.dry_run)

@@ -23,7 +23,7 @@ from qa_arch.cli.runs import (
     refuse_options,
     require_runs,
 )
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
 from qa_arch.files import hold
 from qa_arch.qa.answers import Query
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     }
     Query("question", ("text",), **options)  # rejects options out of range before anything is read
     if args.on == "ray":
-        require_extra("ray", "--on ray")
+        require_packages("ray", "--on ray")
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _json_lines(args, options)
@@ -95,7 +95,7 @@ def _official_files(args: argparse.Namespace) -> int:
     if threshold is None:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
-        parts = predictor.read_parts(questions, batch_size=args.batch_size, watch=watch)
+        parts = predictor.rank_parts(questions, batch_size=args.batch_size, watch=watch)
         with hold(Path(args.out), "folder"):
             abstained = write_parts(args.out, parts, threshold)
     if fact := abstention_warning([example.answerable for example in questions.examples], abstained):

@@ -33,7 +33,7 @@ from qa_arch.results.compare import (
     settings_table,
 )
 from qa_arch.results.effects import MEASURES, samples_of
-from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, Summary, summarise
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, RunSummary, summarise
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
@@ -317,7 +317,7 @@ def run_show(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_run(summary: Summary) -> None:
+def _print_run(summary: RunSummary) -> None:
     from rich.text import Text
 
     # Given only a width, rich uses 80 columns for TERM=dumb.
@@ -366,7 +366,7 @@ def _grid(head: str, rows: Sequence[Sequence[str]]) -> Any:
     return grid
 
 
-def _curves(summary: Summary) -> Any:
+def _curves(summary: RunSummary) -> Any:
     if not summary.curves:
         return None
     rows = []

@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 from qa_arch.cli.runs import DEVICE, RUN_HELP, add_options, open_reader, require_runs
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
 
 TOKEN = "QA_ARCH_TOKEN"
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the address and serve until SIGTERM or Ctrl-C; pending requests are still answered."""
-    require_extra("serve", "the service")
+    require_packages("serve", "the service")
     require_runs(args.run_folder)
     from qa_arch.serving.app import create_app
     from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve

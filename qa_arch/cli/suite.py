@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from qa_arch.cli.runs import DEVICE, add_options, open_predictor
-from qa_arch.config.check import read, suggest
+from qa_arch.config.check import from_mapping, suggest
 from qa_arch.config.find import SUITES, conf_folder, use_config_dir
 from qa_arch.data.files import OnError, as_list
 from qa_arch.data.sources import local, open_passages
@@ -143,7 +143,7 @@ def _read_suite(name: str, config_dir: str | None) -> SuiteFile:
         raise ConfigError(f"{name}: no such suite or file{suggest(name, known)}")
     content = read_yaml(path)
     try:
-        suite = read(SuiteFile, content)
+        suite = from_mapping(SuiteFile, content)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     if not suite.sets:

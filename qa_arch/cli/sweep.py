@@ -18,7 +18,7 @@ from qa_arch.config.machine import MACHINE, machine_overrides
 from qa_arch.config.target import own_options
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text
-from qa_arch.sweep import Point, Row
+from qa_arch.sweep import PointState, SweepPoint
 
 CHECKPOINT = "last.ckpt"
 STATES: tuple[sweep.State, ...] = ("ok", "running", "queued", "oom", "failed", "killed")
@@ -91,11 +91,13 @@ def multirun(
     return report_missing(started.missing)
 
 
-def _rows(folder: Path, points: Sequence[Point]) -> list[Row]:
+def _rows(folder: Path, points: Sequence[SweepPoint]) -> list[PointState]:
     return [sweep.row(folder, point) for point in points]
 
 
-def _report(folder: Path, points: Sequence[Point], repeated: Sequence[str], *, as_json: bool = False) -> int:
+def _report(
+    folder: Path, points: Sequence[SweepPoint], repeated: Sequence[str], *, as_json: bool = False
+) -> int:
     """Print the results and the next commands, and return the exit code.
 
     ``repeated`` are the options and settings of this machine, which a sweep's folder does not keep.
@@ -115,7 +117,7 @@ def _report(folder: Path, points: Sequence[Point], repeated: Sequence[str], *, a
     return 0 if states <= {"ok", "oom"} else 1
 
 
-def _print_plan(folder: Path, points: Sequence[Point]) -> None:
+def _print_plan(folder: Path, points: Sequence[SweepPoint]) -> None:
     """Print what would be done with each point."""
     skipped = {"ok": "skip: done", "oom": "skip: out of memory", "running": "skip: running"}
     plan = []
@@ -126,7 +128,7 @@ def _print_plan(folder: Path, points: Sequence[Point]) -> None:
     print_table(Table(str(folder), [text(key, key) for key in ("point", "action", "folder")], plan))
 
 
-def _print_rows(folder: Path, rows: Sequence[Row], *, as_json: bool) -> None:
+def _print_rows(folder: Path, rows: Sequence[PointState], *, as_json: bool) -> None:
     counts = Counter(row.status for row in rows)
     if as_json:
         status = {"sweep": str(folder), "counts": counts, "points": list(map(asdict, rows))}

@@ -120,7 +120,7 @@ def _nearest(name: str, known: typing.Iterable[str], cutoff: float = 0.6) -> str
     return folded[near[0]] if near else None
 
 
-def read(schema: type[T], value: Any, where: str = "") -> T:
+def from_mapping(schema: type[T], value: Any, where: str = "") -> T:
     """Convert ``value`` to an instance of the dataclass ``schema``; ConfigError names the dotted key."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where or 'config'}: expected a mapping, got {short(value)}")
@@ -177,7 +177,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             str(key): convert(get_args(hint)[1], item, _join(where, str(key))) for key, item in value.items()
         }
     if is_dataclass(hint):
-        return read(hint, value, where)  # type: ignore[arg-type]
+        return from_mapping(hint, value, where)  # type: ignore[arg-type]
     return _scalar(hint, value, where)
 
 

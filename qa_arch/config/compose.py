@@ -31,7 +31,7 @@ from qa_arch.config.check import refuse_repeated, short, suggest, suggest_settin
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.machine import MACHINE, lost_logger, machine_overrides, with_machine
 from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.files import read_yaml
 
@@ -300,7 +300,7 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
                 raise ConfigError(f"{choice}: {target} is not supported; {AT_HAND[plugin]}")
             kinds[plugin] = known[target]
             if target.startswith(SUBMITIT):
-                require_extra("slurm", choice)
+                require_packages("slurm", choice)
         params = (composed.hydra.sweeper.params or {}).items()
         given = [*(f"{key}={values}" for key, values in params if key not in typed), *overrides]
         parsed = OverridesParser.create(hydra.config_loader).parse_overrides(given)
@@ -402,7 +402,7 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
         split = match[1].rpartition if match[1].startswith("hydra/") else match[1].partition
         group, _, choice = split("/")
         if choice.startswith("submitit_"):
-            require_extra("slurm", f"{group}={choice}")
+            require_packages("slurm", f"{group}={choice}")
         if plugin := AT_HAND.get(group.removeprefix("hydra/")):
             return f"{group}={choice} does not exist; {plugin}"
         return f"{group}={choice} does not exist{suggest(choice, groups(folders).get(group, ()))}"

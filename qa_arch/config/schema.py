@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
-from qa_arch.config.check import FolderName, Range, read
+from qa_arch.config.check import FolderName, Range, from_mapping
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import Recipe, from_extras
 from qa_arch.terminal import counted
@@ -83,7 +83,7 @@ class Features:
 
 
 @dataclass(frozen=True)
-class Encoder:
+class EncoderSettings:
     name: str | None
     """A hub id, a local folder, ``minilm``, ``mpnet`` or a pre-training run (its folder, or a glob that
     matches a single one); None for a randomly initialised encoder."""
@@ -294,7 +294,7 @@ class Config:
     """Folder below which the run folders are created."""
     data: Data
     features: Features
-    encoder: Encoder
+    encoder: EncoderSettings
     glove: Glove
     model: dict[str, Any]
     optim: Optim
@@ -371,7 +371,7 @@ def default_loss(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def validate(raw: Any) -> Config:
     """Convert to a typed config, and check rules across several settings."""
-    config = read(Config, raw)
+    config = from_mapping(Config, raw)
     if problem := next(_problems(config), None):
         raise ConfigError(problem)
     trainer = config.trainer
@@ -462,7 +462,7 @@ def cut_batch(trainer: Trainer, limit: int) -> Trainer:
     return replace(trainer, batch_size=micro, accumulate=total // micro)
 
 
-def _encoder_problems(encoder: Encoder, has_teacher: bool) -> Iterator[str]:
+def _encoder_problems(encoder: EncoderSettings, has_teacher: bool) -> Iterator[str]:
     random_only = [f"encoder.{key}" for key in RANDOM_ONLY if getattr(encoder, key) is not None]
     if encoder.init == "pretrained":
         if not encoder.name:

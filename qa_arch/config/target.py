@@ -198,7 +198,7 @@ def _partial(section: Any, marker: Given, where: str, trusted: Sequence[str]) ->
     return partial(target, **arguments(target, section, marker.arguments, where=where, trusted=trusted))
 
 
-EXTRAS: Mapping[str, tuple[str, ...]] = {
+OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "8bit": ("bitsandbytes",),
     "compress": ("torch_pruning",),
     "mlflow": ("mlflow",),
@@ -210,30 +210,30 @@ EXTRAS: Mapping[str, tuple[str, ...]] = {
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),
 }
-"""Extra of pyproject.toml -> modules that it needs."""
+"""Name in ``pip install qa-arch[NAME]`` -> modules that it installs."""
 LOGGERS: Mapping[str, str] = {"TensorBoardLogger": "tensorboard", "MLFlowLogger": "mlflow"}
-"""Logger class -> the extra that it needs."""
+"""Logger class -> the name in ``OPTIONAL`` of what it needs."""
 
 
-def require_extra(extra: str, what: str, instead: str = "") -> None:
-    """Raise UnavailableError if a package of ``extra`` is missing.
+def require_packages(name: str, what: str, instead: str = "") -> None:
+    """Raise UnavailableError if a module of ``OPTIONAL[name]`` is missing.
 
     ``what`` is the setting or option that needs it; ``instead`` ends the message with an alternative.
     """
-    for module in EXTRAS[extra]:
+    for module in OPTIONAL[name]:
         if importlib.util.find_spec(module) is None:
-            install = f"pip install 'qa-arch[{extra}]'"
+            install = f"pip install 'qa-arch[{name}]'"
             raise UnavailableError(f"{what}: {module} is not installed; {install}{instead}")
 
 
 def require_logger(name: str) -> None:
-    """``require_extra`` the extra of the logger class ``name``, if it is in ``LOGGERS``."""
+    """``require_packages`` of the logger class ``name``, if it is in ``LOGGERS``."""
     if name in LOGGERS:
-        require_extra(LOGGERS[name], name, ", or logger=none")
+        require_packages(LOGGERS[name], name, ", or logger=none")
 
 
-def require_extras(config: Config) -> None:
-    """``require_extra`` the extras that the settings need."""
+def require_packages_of(config: Config) -> None:
+    """``require_packages`` that the settings need."""
     require_logger(str(config.logger["_target_"]).rpartition(".")[2])
     if config.trainer.optimizer_bits == 8:
-        require_extra("8bit", "trainer.optimizer_bits", ", or use 32")
+        require_packages("8bit", "trainer.optimizer_bits", ", or use 32")

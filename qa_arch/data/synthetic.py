@@ -362,7 +362,7 @@ _FILLERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class PassageSubject:
     """Subject of a passage with a ``trait``, which rules out ``excluded``."""
 
     name: str
@@ -376,7 +376,7 @@ class Subject:
 class Fact:
     """Statement of a passage; ``start`` is the character offset of the value's text in the context."""
 
-    subject: Subject
+    subject: PassageSubject
     relation: Relation
     wording: int
     value: Value
@@ -393,7 +393,7 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class Passage:
     context: str
-    subjects: tuple[Subject, ...]
+    subjects: tuple[PassageSubject, ...]
     facts: tuple[Fact, ...]
     """Everything the context states; any other relation of a subject is open."""
 
@@ -413,10 +413,10 @@ def single_subject(rng: Random, names: Names) -> Passage:
     return compose_passage(rng, names, (subject,), facts)
 
 
-def draw_subject(rng: Random, names: Names, type_: SubjectType) -> Subject:
+def draw_subject(rng: Random, names: Names, type_: SubjectType) -> PassageSubject:
     name = names.subject(type_.name)
     trait, excluded = rng.sample(rng.choice(type_.traits), 2)
-    return Subject(name, rng.choice(type_.nouns), type_, trait, excluded)
+    return PassageSubject(name, rng.choice(type_.nouns), type_, trait, excluded)
 
 
 def draw_relations(rng: Random, type_: SubjectType, count: int) -> list[Relation]:
@@ -426,14 +426,16 @@ def draw_relations(rng: Random, type_: SubjectType, count: int) -> list[Relation
     return [RELATIONS[name] for name in (first, *rng.sample(remaining, count - 1))]
 
 
-def draw_facts(rng: Random, names: Names, stated: Sequence[tuple[Subject, Relation]]) -> list[Fact]:
+def draw_facts(rng: Random, names: Names, stated: Sequence[tuple[PassageSubject, Relation]]) -> list[Fact]:
     return [
         Fact(subject, relation, rng.randrange(len(relation.wordings)), names.value(relation.value))
         for subject, relation in stated
     ]
 
 
-def compose_passage(rng: Random, names: Names, subjects: Sequence[Subject], facts: Sequence[Fact]) -> Passage:
+def compose_passage(
+    rng: Random, names: Names, subjects: Sequence[PassageSubject], facts: Sequence[Fact]
+) -> Passage:
     """Passage text: introductions of the subjects, then the facts in random order and at most one filler."""
     sentences = [f"{subject.name} is a {subject.trait} {subject.noun}." for subject in subjects]
     order: list[Fact | None] = [*facts, None] if rng.random() < _FILLER_SHARE else [*facts]
@@ -501,7 +503,9 @@ def _ask(rng: Random, passage: Passage, *, paraphrase: bool) -> list[Question]:
     return questions + list(unanswerable.values())
 
 
-def _phrase(rng: Random, subject: Subject, relation: Relation, fact: Fact | None, paraphrase: bool) -> str:
+def _phrase(
+    rng: Random, subject: PassageSubject, relation: Relation, fact: Fact | None, paraphrase: bool
+) -> str:
     """Text of a question, in the words of the fact that it is about or in others."""
     wordings = relation.wordings
     if fact is None or fact.relation is not relation:
@@ -513,7 +517,7 @@ def _phrase(rng: Random, subject: Subject, relation: Relation, fact: Fact | None
     return wordings[wording].question.format(s=subject.name, n="")
 
 
-def _unanswered(passage: Passage, kind: str) -> Iterator[tuple[Subject, Relation, Fact | None]]:
+def _unanswered(passage: Passage, kind: str) -> Iterator[tuple[PassageSubject, Relation, Fact | None]]:
     """Yield what could be asked for a question of one kind, with the fact that seems to answer it.
 
     ``negation``: the passage denies what is asked. ``antonym``: asks for the opposite of a stated relation.

@@ -22,7 +22,7 @@ import qa_arch.nn.match_lstm  # registers torch.ops.qa_arch
 import qa_arch.nn.text_lstm  # noqa: F401
 from qa_arch import provenance
 from qa_arch.config.schema import Config
-from qa_arch.config.target import EXTRAS
+from qa_arch.config.target import OPTIONAL
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.data.synthetic import generate
@@ -35,7 +35,7 @@ from qa_arch.metrics.squad import score
 from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn.precision import Precision
-from qa_arch.nn.reading import Watch, device_of, read_table
+from qa_arch.nn.reading import Watch, device_of, run_model
 from qa_arch.provenance import identify
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
@@ -256,7 +256,7 @@ def check(
     ``MAX_TIES`` of its answers differ. An int8 graph is only measured.
     """
     table = predictor.table(questions, cache=False)
-    ours, theirs, largest = read_table(
+    ours, theirs, largest = run_model(
         predictor.model,
         Collator(table, vector_rows(predictor.vectors, table), labels=False),
         _Comparison(model, *(SpanCollector(questions, table, predictor.config.decode) for _ in range(2))),
@@ -359,7 +359,7 @@ def export_onnx(
             segments=predictor.segments,
             precision="fp32",
             opset=OPSET,
-            versions=provenance.versions(EXTRAS["onnx"]),
+            versions=provenance.versions(OPTIONAL["onnx"]),
         )
         result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
         if precision == "int8":

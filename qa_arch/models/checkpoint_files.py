@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
@@ -77,7 +77,7 @@ class ExportedSettings:
         if not (folder / SETTINGS_FILE).is_file():
             return None
         try:
-            return read(cls, read_json(folder / SETTINGS_FILE, "export the model again"))
+            return from_mapping(cls, read_json(folder / SETTINGS_FILE, "export the model again"))
         except ConfigError as error:
             raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
 

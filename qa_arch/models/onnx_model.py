@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line
 from qa_arch.files import read_json
 from qa_arch.nn.precision import Precision
@@ -108,7 +108,7 @@ def read_description(folder: Path) -> Description:
     """Read ``export.json``. Raises RunError naming the field if it is invalid."""
     path = folder / DESCRIPTION
     try:
-        description = read(Description, read_json(path, "export the run again"))
+        description = from_mapping(Description, read_json(path, "export the run again"))
     except ConfigError as error:
         raise RunError(f"{path}: cannot be read ({error}); export the run again") from error
     if unknown := [name for name in description.inputs if name not in INPUTS]:

@@ -116,9 +116,9 @@ def _check_kind(source: str, config: PretrainedConfig) -> None:
     if config.is_encoder_decoder:
         raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; only encoders can be read")
     model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
-    if extra := BEYOND_TEXT & inspect.signature(model_class.forward).parameters.keys():
+    if more := BEYOND_TEXT & inspect.signature(model_class.forward).parameters.keys():
         raise ConfigError(
-            f"{source}: '{kind}' also reads {', '.join(extra)}; only models of plain text can be read"
+            f"{source}: '{kind}' also reads {', '.join(more)}; only models of plain text can be read"
         )
     if config.num_labels != 2:
         raise ConfigError(

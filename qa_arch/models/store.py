@@ -16,8 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qa_arch.config.schema import Config, recipe_of
-from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.config.schema import Config, EncoderSettings, recipe_of
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate, source_line
 from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features import tokenizers

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from transformers import PretrainedConfig
 from transformers.utils import logging as hf_logging
 
-from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.config.schema import EncoderSettings
 from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.hub import interruption, retried
 from qa_arch.manifest import from_extras

@@ -65,7 +65,7 @@ class RowCollector:
         return [by_row[row] for row in sorted(by_row)]
 
 
-def read_table(
+def run_model(
     model: nn.Module,
     collate: Collate,
     collector: Any,

@@ -30,7 +30,7 @@ from qa_arch.features.windows import FeatureTable, check_ids, probe
 from qa_arch.manifest import module_of
 from qa_arch.metrics.abstention import confidences
 from qa_arch.nn.precision import Precision
-from qa_arch.nn.reading import Watch, device_of, read_table
+from qa_arch.nn.reading import Watch, device_of, run_model
 from qa_arch.qa.answers import Answer, Query, Span
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.search import SpanCollector
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 Texts = str | Sequence[str]
 """A text, or several to search for the answer to one question."""
 PART_SIZE = 1000
-"""Questions in memory at once in ``read_parts``: enough to sort windows by length."""
+"""Questions in memory at once in ``rank_parts``: enough to sort windows by length."""
 MAX_OVERLAP = 0.5
 """Overlap, as a share of the shorter span, above which two spans are near-duplicates."""
 CANDIDATES_PER_SPAN = 20
@@ -225,7 +225,7 @@ class Reader:
             questions = question_set("questions", examples, "2.0")
             table = self.table(questions, cache=False)
             size = batch_size or self.config.trainer.eval_batch_size
-            ranking = self.read(questions, table=table, batch_size=size, decode=decode)
+            ranking = self.rank(questions, table=table, batch_size=size, decode=decode)
             cut = dict(zip(table.example.tolist(), table.question_cut.tolist(), strict=True))
             for row, prediction in enumerate(ranking.predictions()):
                 predictions[int(prediction.id)] = replace(prediction, question_cut=cut[row])
@@ -249,7 +249,7 @@ class Reader:
             check_ids(table, self.vocab_size, str(label))
         return table
 
-    def read(
+    def rank(
         self,
         questions: QuestionSet,
         *,
@@ -264,7 +264,7 @@ class Reader:
         decoding. ``watch`` counts windows.
         """
         table = self.table(questions) if table is None else table
-        return read_table(
+        return run_model(
             self.model,
             Collator(table, vector_rows(self.vectors, table), labels=False),
             SpanCollector(questions, table, decode or self.config.decode),
@@ -273,7 +273,7 @@ class Reader:
             watch=watch,
         )
 
-    def read_parts(
+    def rank_parts(
         self,
         questions: QuestionSet,
         *,
@@ -281,7 +281,7 @@ class Reader:
         batch_size: int | None = None,
         watch: Watch | None = None,
     ) -> Iterator[Ranking]:
-        """``read`` any number of questions in parts of ``size``, to bound memory; one ranking per part.
+        """``rank`` any number of questions in parts of ``size``, to bound memory; one ranking per part.
 
         Features are not cached. ``watch`` counts questions. Questions that are cut are counted in the log.
         """
@@ -291,7 +291,7 @@ class Reader:
             part = question_set(questions.name, examples, questions.protocol, language=questions.language)
             table = self.table(part, cache=False)
             cut += table.truncated_questions
-            yield self.read(part, table=table, batch_size=batch_size)
+            yield self.rank(part, table=table, batch_size=batch_size)
             if watch is not None:
                 watch(begin + len(examples), len(questions))
         if cut:

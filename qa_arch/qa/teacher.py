@@ -33,7 +33,7 @@ from qa_arch.models.checkpoint_files import SETTING, joint_hash, teacher_identit
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
-from qa_arch.nn.reading import read_table, run_device
+from qa_arch.nn.reading import run_device, run_model
 from qa_arch.qa import loading, task
 from qa_arch.qa.reader import Reader
 from qa_arch.qa.task import SpanParts
@@ -187,7 +187,7 @@ class Teacher:
         self.table = replace(table, template=replace(table.template, segments=self.segments))
         self.collate = Collator(self.table, vector_rows(self.vectors, table), labels=False)
 
-    def read(self, batch: Batch) -> SpanLogits:
+    def logits(self, batch: Batch) -> SpanLogits:
         """Logits for a student's batch, without gradients and in the teacher's own precision."""
         device = batch.ids.device
         teacher_batch = self.collate(batch.index.tolist()).to(device)
@@ -203,7 +203,7 @@ class Teacher:
             log.info("teacher %s: reading %d windows", self.facts.name, len(self.table))
             started = time.perf_counter()
             model, collector = self.model.to("cuda" if gpu else "cpu"), SoftTargets(self.table)
-            targets = read_table(
+            targets = run_model(
                 model, self.collate, collector, batch_size=batch_size, precision=self.precision
             )
             log.info("teacher %s: finished in %.0f s", self.facts.name, time.perf_counter() - started)
@@ -282,7 +282,7 @@ def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate
         batch = collate(collate.lengths.argsort(kind="stable")[:2].tolist())
         training = student.training
         with torch.no_grad():
-            soft_target_loss(student.eval()(batch), teacher.read(batch))
+            soft_target_loss(student.eval()(batch), teacher.logits(batch))
         student.train(training)
         gpu, size = run_device(config) == "cuda", config.trainer.eval_batch_size
         targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)

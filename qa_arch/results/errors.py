@@ -248,7 +248,7 @@ _NO_CURVES = ("calibration_threshold_0_f1", "calibration_forced_f1", "train_seco
 
 
 @dataclass(frozen=True)
-class Summary:
+class RunSummary:
     """Output of ``qa-arch show``; ``facts`` maps headings to lists of (name, value)."""
 
     title: str
@@ -282,7 +282,7 @@ class Summary:
 
 def summarise(
     folder: Path, record: RunRecord, split: str = "dev", questions: QuestionSet | None = None
-) -> Summary:
+) -> RunSummary:
     """Summarise a run from its record and, if available, its question rows, judged with ``questions``.
 
     ``questions`` must be the set that ``split`` was scored on, else DataError.
@@ -294,7 +294,7 @@ def summarise(
             result = mistakes(load_questions(folder, record, split), questions)
         except RunError as error:
             note = str(error)
-    return Summary(
+    return RunSummary(
         title=f"{record.name} / {folder.resolve().name}",
         record=record,
         facts={"settings": _settings(record), "run": run_facts(record), "provenance": provenance(record)},

@@ -8,7 +8,7 @@ experiments/demo``, ``--all``), never among records.
 
 ``records`` is a folder or glob below ``records/``, or a list of them.
 
-Figures are byte-reproducible SVG and PNG in one style. They need the extra ``plots`` (matplotlib), which is
+Figures are byte-reproducible SVG and PNG in one style. They need ``qa-arch[plots]`` (matplotlib), which is
 imported when a figure is saved: without it, ``save_figure`` raises UnavailableError.
 """
 

@@ -55,7 +55,7 @@ Points = tuple[Any, Any]
 
 
 @dataclass(eq=False)
-class Run:
+class ShownRun:
     """A run on one scored set."""
 
     number: int
@@ -101,7 +101,7 @@ class Shown:
 
     label: str
     place: int
-    runs: Sequence[Run]
+    runs: Sequence[ShownRun]
 
     @property
     def colour(self) -> str:
@@ -167,14 +167,14 @@ def mean_curve(curves: Sequence[Points], *, steps: bool = False) -> tuple[Floats
 
 
 def lines(
-    shown: Iterable[Shown], points: Callable[[Run], Points | None], **options: Any
+    shown: Iterable[Shown], points: Callable[[ShownRun], Points | None], **options: Any
 ) -> list[dict[str, Any]]:
     """Mean curves of systems through the ``points`` of their runs."""
     known = ((s, [p for run in s.runs if (p := points(run)) is not None]) for s in shown)
     return [trace for s, curves in known if curves for trace in s.curve(curves, **options)]
 
 
-def dots(shown: Iterable[Shown], point: Callable[[Run], Points | None]) -> list[dict[str, Any]]:
+def dots(shown: Iterable[Shown], point: Callable[[ShownRun], Points | None]) -> list[dict[str, Any]]:
     """A mark for every run that has a ``point``."""
     traces = []
     for s in shown:
@@ -201,15 +201,15 @@ def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str =
     most = max(len(run.record.epochs) for s in shown for run in s.runs)
     axis = {"dtick": max(1, -(-most // 10)), "range": [0.9, most + 0.1]}
 
-    def points(key: str) -> Callable[[Run], Points | None]:
-        def of(run: Run) -> Points:
+    def points(key: str) -> Callable[[ShownRun], Points | None]:
+        def of(run: ShownRun) -> Points:
             values = [epoch.value(key) for epoch in run.record.epochs]
             return range(1, len(values) + 1), [np.nan if value is None else value for value in values]
 
         return of
 
-    def chosen(key: str) -> Callable[[Run], Points | None]:
-        def of(run: Run) -> Points | None:
+    def chosen(key: str) -> Callable[[ShownRun], Points | None]:
+        def of(run: ShownRun) -> Points | None:
             best = run.record.best_epoch
             return None if best is None else (best + 1, run.record.epochs[best].value(key))
 
@@ -286,14 +286,14 @@ def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
     def drawn(x: str, y: str, *, steps: bool = False) -> list[dict[str, Any]]:
         """Curves, and every run at its own null threshold: the last point that is not above it."""
 
-        def place(run: Run) -> Points | None:
+        def place(run: ShownRun) -> Points | None:
             own, threshold = run.curves, run.record.threshold
             if own is None or threshold is None or threshold.value is None:
                 return None
             at = max(0, int(np.searchsorted(own["threshold"], threshold.value, "right")) - 1)
             return own[x][at], own[y][at]
 
-        def path(run: Run) -> Points | None:
+        def path(run: ShownRun) -> Points | None:
             return None if run.curves is None else (run.curves[x], run.curves[y])
 
         return [*lines(shown, path, steps=steps), *dots(shown, place)]

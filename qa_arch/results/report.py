@@ -55,8 +55,8 @@ from qa_arch.results.errors import (
 )
 from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, plotly_source, single_file, table_html
 from qa_arch.results.plots import (
-    Run,
     Shown,
+    ShownRun,
     abstention_figures,
     breakdown_figures,
     calibration_figures,
@@ -143,11 +143,11 @@ def write_report(
     systems = group_by_system(runs)
     references = _baselines(sets, systems, baseline, problems)
     systems = _best_first(systems, sets[0].split if sets else DEV)
-    every = _shown([Run(n, folder, record) for n, (folder, record) in enumerate(runs)], systems)
+    every = _shown([ShownRun(n, folder, record) for n, (folder, record) in enumerate(runs)], systems)
     unscored = [(folder, record) for folder, record in runs if not record.scores]
     parts = dict.fromkeys(("runs", "cost", "abstention", "calibration", "errors", "breakdowns"), "")
     for n, (scored, reference) in enumerate(zip(sets, references, strict=True)):
-        scored.runs += [Run(runs.index(run), *run) for run in unscored]
+        scored.runs += [ShownRun(runs.index(run), *run) for run in unscored]
         for section, content in _sections(
             scored, _shown(scored.runs, systems), reference, measure, unit
         ).items():
@@ -218,12 +218,12 @@ class ScoredSet:
     split: str
     measure: Measure
     facts: SplitFacts
-    runs: list[Run] = field(default_factory=list)
+    runs: list[ShownRun] = field(default_factory=list)
     breakdowns: list[Breakdown] = field(default_factory=list)
     questions: QuestionSet | None = None
 
     @property
-    def rows(self) -> dict[Run, Questions]:
+    def rows(self) -> dict[ShownRun, Questions]:
         return {run: run.rows for run in self.runs if run.rows is not None}
 
     @property
@@ -250,7 +250,7 @@ def scored_sets(
             if measure is None:
                 continue
             scored = result.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
-            scored.runs.append(run := Run(n, folder, record))
+            scored.runs.append(run := ShownRun(n, folder, record))
             if split == CALIBRATION:  # its rows are shown only if it is the only scored set: dev is held out
                 rows = questions_folder(folder, CALIBRATION) / QUESTIONS
                 if len(record.scores) > 1 or not rows.is_file():
@@ -316,7 +316,7 @@ def _baselines(
     return labels
 
 
-def _shown(runs: Sequence[Run], systems: Sequence[System]) -> list[Shown]:
+def _shown(runs: Sequence[ShownRun], systems: Sequence[System]) -> list[Shown]:
     """The systems with their ``runs``, which get their labels; the others are left out."""
     by_folder = {run.folder: run for run in runs}
     shown = [
@@ -432,7 +432,7 @@ def _systems_table(
     return Table(title, used, rows, notes)
 
 
-def _runs_table(shown: Sequence[Shown]) -> Table:
+def _all_runs(shown: Sequence[Shown]) -> Table:
     rows = [run.row | {"place": s.place} for s in shown for run in s.runs]
     columns = [
         text("model", "run of"),
@@ -538,7 +538,7 @@ def _details(shown: Sequence[Shown], measure: MeasureName) -> str:
     )
 
 
-def _run_details(run: Run, settings: Mapping[str, str], measure: MeasureName) -> str:
+def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureName) -> str:
     record, scores = run.record, scores_table(run.record)
     error = (record.error or "").strip().rpartition("\n")[2]
     facts = [("status", record.status), *([("error", error)] if error else []), ("experiment", record.name)]

@@ -129,7 +129,7 @@ def _score_table(
     columns += [mean_column(test.name, test.name) for test in sets]
     notes = ["F1, mean ± standard deviation over seeds"]
     for test in sets:
-        facts, code = test.facts, test.facts.extra.get("language")
+        facts, code = test.facts, test.facts.details.get("language")
         language = f", by the rules of language {code}" if code else ""
         spans, at = ", of the best spans", " at the null threshold of calibration, if any"
         forced = spans if test.measure == "forced_f1" else at

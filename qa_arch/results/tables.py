@@ -327,7 +327,7 @@ def rich_table(table: Table, width: float) -> Any:
     return result
 
 
-class Layout(NamedTuple):
+class ShownColumns(NamedTuple):
     """Columns that fit: their indices in the table, their widths, and the headings of those left out."""
 
     places: Sequence[int]
@@ -335,7 +335,7 @@ class Layout(NamedTuple):
     left_out: Sequence[str]
 
 
-def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float) -> Layout:
+def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float) -> ShownColumns:
     """Lay out ``cells``, headings first, in ``width`` characters."""
     texts = [[row[place] for row in cells] for place in range(len(columns))]
     least = [_least_width(column, *text) for column, text in zip(columns, texts, strict=True)]
@@ -347,7 +347,7 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float)
     widths = [least[place] for place in places]
     while _frame_width(widths) < width and (short := [n for n, own in enumerate(widths) if own < natural[n]]):
         widths[min(short, key=widths.__getitem__)] += 1  # spare width goes to the narrowest first
-    return Layout(places, widths, left_out)
+    return ShownColumns(places, widths, left_out)
 
 
 def _least_width(column: Column, heading: str, *cells: str) -> int:

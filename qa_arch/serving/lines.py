@@ -76,7 +76,7 @@ class AnsweredPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class LineCounts:
     lines: int
     """Lines in the output."""
     before: int
@@ -102,7 +102,7 @@ def answer_file(
     on_error: OnError = "raise",
     if_exists: IfExists = "resume",
     watch: Callable[[int, int | None, int], None] = lambda *_: None,
-) -> Summary | None:
+) -> LineCounts | None:
     """Answer the questions in ``data`` into ``out`` (``-``: standard streams); None if already done.
 
     ``start`` loads ``models`` once everything else is checked; ``settings`` are all other settings that
@@ -152,7 +152,7 @@ def answer_file(
             watch(part.position, size, lines - before)
         if out != STANDARD:
             partial.replace(path)
-    return Summary(lines, before, problems, cut)
+    return LineCounts(lines, before, problems, cut)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
 from qa_arch.models import store
 from qa_arch.nn.features import forward_flops
@@ -79,7 +79,7 @@ def require_machine(settings: Trainer) -> None:
     if settings.optimizer_bits == 8 and not gpu:
         raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
     if settings.optimizer_bits == 8:
-        require_extra("8bit", "trainer.optimizer_bits", ", or use 32")
+        require_packages("8bit", "trainer.optimizer_bits", ", or use 32")
     count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
     if count is not None and isinstance(settings.devices, int) and settings.devices > count:
         raise ConfigError(

@@ -20,7 +20,7 @@ from qa_arch import hub
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, recipe_of, require_trainable, require_vectors, validate
-from qa_arch.config.target import TRUSTED, own_options, require_extras, require_trusted
+from qa_arch.config.target import TRUSTED, own_options, require_packages_of, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
@@ -109,7 +109,7 @@ def make(
     require_trainable(config)
     require_vectors(config)
     require_teacher(config)
-    require_extras(config)
+    require_packages_of(config)
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
     if folder is None:

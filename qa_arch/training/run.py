@@ -1,8 +1,8 @@
 """A training run from config to record; ``run.json`` in its folder is updated after every step.
 
-``train`` opens a ``Run`` and hands it to a recipe: ``train_spans``, or one of an extra (``manifest.Recipe``).
-A recipe reads the data, builds the model, and takes the steps of the run in order: ``describe``, ``fit``,
-``score`` each split, ``finish``.
+``train`` opens an ``OpenRun`` and hands it to a recipe: ``train_spans``, or one of an extra
+(``manifest.Recipe``). A recipe reads the data, builds the model, and takes the steps of the run in order:
+``describe``, ``fit``, ``score`` each split, ``finish``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ TRACEBACK = "traceback.txt"
 
 
 @dataclass
-class Run:
+class OpenRun:
     """A run in progress: its folder, and its record, which is rewritten after every step."""
 
     folder: Path
@@ -259,7 +259,7 @@ def train(
     resumes an interrupted run ends with ``options``.
     """
     record = provenance.new_record(asdict(config), status="running")
-    run = Run(folder, record, start.config if start else config, trusted, resume)
+    run = OpenRun(folder, record, start.config if start else config, trusted, resume)
     run.begin(start.notes if start else {})
     again = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *options]
     again += ["--if-exists", "resume"]
@@ -269,7 +269,7 @@ def train(
     return run.record
 
 
-def train_spans(run: Run, start: Start | None = None) -> None:
+def train_spans(run: OpenRun, start: Start | None = None) -> None:
     """The recipe of span models: questions and their windows, model, fit, null threshold, scores, record."""
     config = run.config
     parts = start.parts if start else assemble(config, run.trusted)
@@ -301,7 +301,7 @@ def _initial_weights(config: Config, encoder: Any) -> InitialWeights | None:
     return InitialWeights(weights=total.hexdigest(), commit=getattr(encoder, "commit", None))
 
 
-def _fit(run: Run, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted:
+def _fit(run: OpenRun, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted:
     """Run ``fit`` on all ranks, with ``trainer.micro_batch=auto`` at the largest micro batch that fits into
     memory.
 

@@ -47,7 +47,7 @@ def test_prediction_floor_reads_the_same_batches(predictor, questions):
         return shapes
 
     passes = prediction.forward_passes(predictor, questions)
-    assert shapes(passes) == shapes(lambda: prediction.read(predictor, questions)) != []
+    assert shapes(passes) == shapes(lambda: prediction.texts_of(predictor, questions)) != []
     assert sum(shape[0] for shape in shapes(passes)) == len(predictor.table(questions, cache=False))
 
 

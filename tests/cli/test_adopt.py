@@ -190,7 +190,7 @@ def test_missing_answers_and_answers_not_in_the_passage(tmp_path, monkeypatch, q
     folder = tmp_path / "runs/adopted/Eve_s_2-s4"
     assert (code, out.startswith("EM 66.67 F1 66.67: ")) == (0, True)
     assert "1 answers not in passage; 1 questions scored as empty" in out
-    assert set(read_record(folder).data[DEV].extra.values()) == {1}
+    assert set(read_record(folder).data[DEV].details.values()) == {1}
     assert (read_questions(folder)["start"], read_questions(folder)["end"]) == ([37, -1, -1], [41, -1, -1])
     assert "1 answers not in passage" in qa_arch("show", folder)[1]
     (tmp_path / "p.json").write_text(json.dumps({**TEXTS, "b": "1871"}))

@@ -182,16 +182,17 @@ def test_sets_scored_at_once_are_both_recorded(qa_arch, run_folder, tmp_path, mo
 
 @pytest.mark.parametrize("renamed", [False, True], ids=["trained again", "renamed"])
 def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_path, monkeypatch, renamed):
-    read, record = evaluation.read, replace(read_record(run_folder), created="2031-01-01T00:00:00+00:00")
+    predict = evaluation.predict
+    record = replace(read_record(run_folder), created="2031-01-01T00:00:00+00:00")
 
     def replaced(*arguments, **options):
         if renamed:
             run_folder.rename(tmp_path / "elsewhere")
         else:
             write_record(run_folder, record)
-        return read(*arguments, **options)
+        return predict(*arguments, **options)
 
-    monkeypatch.setattr(evaluation, "read", replaced)
+    monkeypatch.setattr(evaluation, "predict", replaced)
     code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", "synthetic:dev")
     assert (code, "is no longer the run that was scored" in err) == (5, True), err
     assert run_folder.exists() is not renamed

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from qa_arch.config.check import Range, convert, read
+from qa_arch.config.check import Range, convert, from_mapping
 from qa_arch.config.compose import compose, merge, to_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, validate
@@ -246,8 +246,10 @@ VALID = {"name": "x", "inner": {"depth": 2}}
 
 
 def test_values_are_converted_and_missing_ones_get_defaults():
-    assert read(Outer, VALID) == Outer("x", Inner(2))
-    actual = read(Outer, {**VALID, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]})
+    assert from_mapping(Outer, VALID) == Outer("x", Inner(2))
+    actual = from_mapping(
+        Outer, {**VALID, "inner": {"depth": 4, "rate": 2}, "share": 1, "count": 3, "names": ["a"]}
+    )
     assert actual == Outer("x", Inner(4, 2.0), share=1.0, count=3, names=["a"])
     assert type(actual.inner.rate) is type(actual.share) is float
     assert [convert(str | list[str] | None, value, "x") for value in ("a", ["a"], None)] == ["a", ["a"], None]
@@ -275,7 +277,7 @@ def test_values_are_converted_and_missing_ones_get_defaults():
 )
 def test_invalid_values_are_named(change, message):
     with pytest.raises(ConfigError, match=re.escape(message)) as caught:
-        read(Outer, {**VALID, **change})
+        from_mapping(Outer, {**VALID, **change})
     assert "\n" not in str(caught.value)
 
 

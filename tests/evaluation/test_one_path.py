@@ -116,7 +116,7 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     predictor = load_predictor(folder, device="cpu", precision=original.precision)
     predictor.config = validate(record.config)
     calibration = open_passages(predictor.config.data.calibration)
-    outputs = predictor.read(calibration)
+    outputs = predictor.rank(calibration)
     fits = task.fit(calibration, outputs)
     fitted = fits.threshold.value
     assert record.null_threshold == points["calibrated"].threshold == fitted != original.null_threshold
@@ -132,7 +132,7 @@ def test_temperature_is_fitted_on_calibration_at_the_threshold(trained):
     rows = read_questions(questions_folder(folder, CALIBRATION))
     predictor = load_predictor(folder, device="cpu", precision=record.precision)
     calibration = open_passages(predictor.config.data.calibration)
-    outputs = predictor.read(calibration)
+    outputs = predictor.rank(calibration)
     correct = np.array(rows["exact"]) > 0
     expected = outputs.fit_temperature(correct, predictor.null_threshold)
     assert record.confidence == Confidence(method="temperature", value=expected, fitted_on=CALIBRATION)

@@ -45,6 +45,7 @@ SCHEMA_3_NAMES = {
     "calibration_threshold_0_f1": "calibration_f1_at_0",
     "calibration_forced_f1": "calibration_spans_f1",
     "calibration_forced_auc": "calibration_spans_auc",
+    "details": "extra",
 }
 
 
@@ -67,6 +68,7 @@ def earlier(run: Path, schema: int) -> dict:
         text = text.replace(f'"{name}":', f'"{before}":')
     if schema == 3:
         (run / RECORD).write_text(json.dumps({**json.loads(text), "schema": 3}))
+        (run / CONFIG).write_text(to_yaml(now["config"]))
         return now
     old = {**json.loads(text), "schema": schema, "config_hash": now["run_hash"]}
     for key in ("settings_hash", "run_hash", "rows"):
@@ -93,7 +95,8 @@ def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(migration, 
     """Hashes are those that its code stored and its folder bears; the rows are written in the new types."""
     record, rows = read_record(run), (run / QUESTIONS).read_bytes()
     now = earlier(run, schema)
-    pq.write_table(pa.table(read_questions(run)), run / QUESTIONS)
+    if schema < 3:
+        pq.write_table(pa.table(read_questions(run)), run / QUESTIONS)
     with pytest.raises(
         RunError, match=rf"record of schema {schema}, .*python experiments/migrate_records.py"
     ):

@@ -51,7 +51,7 @@ def test_final_scores_dev_and_logs_it(call) -> None:
     assert logistic.epochs[0].value("calibration_f1") == chosen, "one value, as in every record"
     assert logistic.seconds.fit == logistic.epochs[0].train_seconds > 0
     assert table.rows[0]["parameters"] > 0
-    assert 0 < logistic.data["dev"].extra["candidate_coverage"] <= 1
+    assert 0 < logistic.data["dev"].details["candidate_coverage"] <= 1
     assert logistic.data["dev"].titles == ()
     assert len(read_questions(runs[0][0])["id"]) == 10
     accesses = read_dev_accesses("experiments/table_2_3")

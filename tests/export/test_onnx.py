@@ -88,7 +88,7 @@ def test_graph_has_the_inputs_the_model_reads(case, exported):
 @pytest.mark.parametrize("case", ["bert", "sequence"])
 def test_exported_folder_answers_as_the_model(case, predictors, exported):
     questions = generate(2, 9)
-    ours, theirs = predictors[case].read(questions), load_predictor(exported(case)).read(questions)
+    ours, theirs = predictors[case].rank(questions), load_predictor(exported(case)).rank(questions)
     assert [p.best for p in ours.best_predictions] != [None] * len(questions)
     for a, b in zip(ours.predictions(), theirs.predictions(), strict=True):
         assert (a.id, a.windows) == (b.id, b.windows)
@@ -156,7 +156,7 @@ def test_scattered_answers_of_other_words_count_as_different(predictors, monkeyp
         best = Candidate(text, -1, -1, 1.0, 1.0)
         return SimpleNamespace(best_predictions=[Prediction(e.id, best, -5.0, 1) for e in questions.examples])
 
-    monkeypatch.setattr(graphs, "read_table", lambda *_, **__: (ranking("a b"), ranking("a c"), 0.0))
+    monkeypatch.setattr(graphs, "run_model", lambda *_, **__: (ranking("a b"), ranking("a c"), 0.0))
     model = SimpleNamespace(description=SimpleNamespace(precision="int8"))
     assert graphs.check(predictors["bert"], model, questions).same_answers == 0
 

@@ -75,7 +75,7 @@ FAULTS = (
     Fault(name="output gate is half open", at="text_lstm:OPEN",
           test="baselines/test_match_lstm",
           old="50.0", new="0.0"),
-    Fault(name="question padding is read instead of the question", at="MatchReader.read",
+    Fault(name="question padding is read instead of the question", at="MatchReader.matched",
           test="baselines/test_match_lstm",
           old="self.preprocess(question, question_mask)", new="self.preprocess(question, ~question_mask)"),
     Fault(name="biases of the paper and the default are swapped", at="MatchReader.__init__",

@@ -102,7 +102,7 @@ FAULTS = (
     Fault(name="killed replacement leaves a record without its model", at="records:clear_run",
           test="test_run_killed_while_it_is_replaced_is_no_result",
           old="1 if path.name == RECORD", new="3 if path.name == RECORD"),
-    Fault(name="run goes on in a new folder after its own was renamed", at="Run.require_in_place",
+    Fault(name="run goes on in a new folder after its own was renamed", at="OpenRun.require_in_place",
           test="test_run_whose_folder_was_renamed_ends_and_resumes_there",
           old="os.path.samestat(self.written, (self.folder / RECORD).stat())", new="True"),
     Fault(name="checkpoint makes a folder where the run's was renamed",

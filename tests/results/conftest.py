@@ -120,7 +120,9 @@ def make_language_run():
 
     def make(folder, model, *, seed=13, protocol="masked_lm:1"):
         metrics = {"loss": 3.0, "perplexity": 20.0, "token_accuracy": 12.0, "bits_per_byte": 1.5}
-        facts = SplitFacts(name="corpus", fingerprint="c", protocol=protocol, windows=9, extra={"tokens": 99})
+        facts = SplitFacts(
+            name="corpus", fingerprint="c", protocol=protocol, windows=9, details={"tokens": 99}
+        )
         epoch = {"train_loss": 4.0} | {f"calibration_{key}": value for key, value in metrics.items()}
         record = RunRecord(
             status="ok",

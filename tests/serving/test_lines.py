@@ -23,7 +23,7 @@ from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
 from qa_arch.serving import lines
-from qa_arch.serving.lines import Part, Summary, answer_file, answer_part, open_input, origin_of, parts_of
+from qa_arch.serving.lines import LineCounts, Part, answer_file, answer_part, open_input, origin_of, parts_of
 from qa_arch.types import Example, Gold
 
 LINES = 53
@@ -74,7 +74,7 @@ def interrupted_after(parts: int):
 
 
 def test_every_line_is_answered_once_in_order(answer, tmp_path):
-    assert answer() == Summary(LINES, 0, 0)
+    assert answer() == LineCounts(LINES, 0, 0)
     assert [row["id"] for row in read_lines(tmp_path / "out.jsonl")] == [row["id"] for row in rows(LINES)]
     origin = json.loads((tmp_path / "out.jsonl.origin.json").read_text())
     assert origin["data.name"] == "data.jsonl"
@@ -94,7 +94,7 @@ def test_interrupted_call_is_resumed(answer, complete, tmp_path, caplog, parts):
     assert len(read_lines(partial_file)) == 5 * parts
     seen = []
     summary = answer(lambda queries: seen.extend(queries) or first_words(queries))
-    assert summary == Summary(LINES, 5 * parts, 0)
+    assert summary == LineCounts(LINES, 5 * parts, 0)
     assert len(seen) == LINES - 5 * parts
     assert out.read_bytes() == complete
     assert not partial_file.exists()
@@ -212,7 +212,7 @@ def test_faulty_line_stops_the_call_unless_skipped(answer, data, tmp_path, caplo
     with pytest.raises(DataError, match=r"data.jsonl: line 21: broken JSON .*--on-error skip continues"):
         answer()
     assert len(read_lines(tmp_path / "out.jsonl.partial")) == 20
-    assert answer(on_error="skip") == Summary(41, 20, 1)
+    assert answer(on_error="skip") == LineCounts(41, 20, 1)
     output = read_lines(tmp_path / "out.jsonl")
     assert [row["id"] for row in output if "error" in row] == [21]
     assert "left out: " in caplog.text
@@ -292,7 +292,7 @@ def test_data_from_a_pipe_cannot_be_resumed(answer, tmp_path):
         return subprocess.Popen([sys.executable, "-c", f"open({str(pipe)!r}, 'w').write({content!r})"])
 
     with feed():
-        assert answer(data=pipe) == Summary(12, 0, 0)
+        assert answer(data=pipe) == LineCounts(12, 0, 0)
     with pytest.raises(RunError, match="data from a pipe cannot be resumed"):
         answer(data=pipe)
 

@@ -12,7 +12,7 @@ from qa_arch.cli.main import main
 from qa_arch.data import synthetic
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.serving import lines as json_lines
-from qa_arch.serving.lines import Summary, answer_file, answer_part
+from qa_arch.serving.lines import LineCounts, answer_file, answer_part
 from qa_arch.serving.ray import actors
 
 pytest.importorskip("ray")
@@ -68,7 +68,7 @@ def test_killed_actor_loses_nothing(tmp_path, monkeypatch):
 
         return partial(answer_part, answer_queries=kill_and_answer, file=name, options={})
 
-    assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
+    assert answer_on_ray(data, tmp_path / "out.jsonl", load) == LineCounts(203, 0, 0)
     assert len(list(tmp_path.glob("deaths-*"))) == 2
     assert (tmp_path / "out.jsonl").read_bytes() == answers_of_one_process(data)
 
@@ -104,7 +104,7 @@ def test_killed_node_loses_nothing(tmp_path, monkeypatch):
         for _ in range(2):
             cluster.add_node(num_cpus=1)
         monkeypatch.setenv("RAY_ADDRESS", cluster.address)
-        assert answer_on_ray(data, tmp_path / "out.jsonl", load) == Summary(203, 0, 0)
+        assert answer_on_ray(data, tmp_path / "out.jsonl", load) == LineCounts(203, 0, 0)
     finally:
         cluster.shutdown()
     assert Path(death).exists()

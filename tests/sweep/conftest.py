@@ -42,7 +42,7 @@ class Stubbed:
     def launch(self, *seeds: int, overrides: tuple[str, ...] = (), **settings):
         return stub.make_sweep(self.folder, **settings).launch(stub.points(*seeds, overrides=overrides))
 
-    def rows(self) -> dict[int, sweep.Row]:
+    def rows(self) -> dict[int, sweep.PointState]:
         """Seed -> what became of the point."""
         points = sweep.read_manifest(self.folder).points
         return {int(p.title.partition("seed=")[2]): sweep.row(self.folder, p) for p in points}

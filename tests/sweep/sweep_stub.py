@@ -27,7 +27,7 @@ CHILD = "import sys, time; from qa_arch.process import tie; tie(); time.sleep(99
 def make_sweep(folder: Path, **settings):
     from qa_arch import launchers, sweep  # not at the top, so that points start faster
 
-    settings = launchers.read_settings({"folder": str(folder), **settings})
+    settings = launchers.sweep_settings({"folder": str(folder), **settings})
     options = {"trust": (), "config_dir": None}
     return sweep.Sweep(folder, sweep.grid_name(FIXED, ["seed"]), settings, options)
 

@@ -22,8 +22,8 @@ from qa_arch.launchers import (
     Task,
     device_pool,
     point_environment,
-    read_settings,
     record_end,
+    sweep_settings,
 )
 from qa_arch.records import read_record
 
@@ -126,9 +126,9 @@ def test_device_indices_count_visible_devices(visible, devices, pool):
     environment = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     [(overrides, raw)] = stub.points(1, overrides=("trainer.accelerator=auto",))
     planned = sweep.plan([(overrides, raw)]).values()
-    assert device_pool(read_settings({"devices": devices}), planned, environment) == pool
+    assert device_pool(sweep_settings({"devices": devices}), planned, environment) == pool
     with pytest.raises(ConfigError, match=r"no device 9; CUDA_VISIBLE_DEVICES=0,1 leaves 2"):
-        device_pool(read_settings({"devices": [9]}), planned, {"CUDA_VISIBLE_DEVICES": "0,1"})
+        device_pool(sweep_settings({"devices": [9]}), planned, {"CUDA_VISIBLE_DEVICES": "0,1"})
 
 
 def test_environment_of_a_point(monkeypatch):

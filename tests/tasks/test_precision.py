@@ -45,7 +45,7 @@ def test_only_the_encoder_is_in_lower_precision(predictor):
 
 def test_run_is_loaded_in_the_requested_precision(tiny_run, predictor, questions):
     low = load_predictor(tiny_run, device="cpu", precision="bf16")
-    pairs = zip(low.read(questions).predictions(), predictor.read(questions).predictions(), strict=True)
+    pairs = zip(low.rank(questions).predictions(), predictor.rank(questions).predictions(), strict=True)
     odds = [(item.null_odds, other.null_odds) for item, other in pairs]
     assert any(item != other for item, other in odds)
     for item, other in odds:

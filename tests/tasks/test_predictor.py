@@ -32,12 +32,12 @@ def test_answers_do_not_depend_on_batching(predictor):
     """In batches of any size and order, and one question at a time."""
     questions = generate(1, 5, 1, "dev")
     backwards = question_set("backwards", reversed(questions.examples), "2.0")
-    expected = {a.id: a for a in predictor.read(questions, batch_size=32).predictions()}
+    expected = {a.id: a for a in predictor.rank(questions, batch_size=32).predictions()}
     assert len({answer.windows for answer in expected.values()}) > 1
     readings = (
-        predictor.read(questions, batch_size=1),
-        predictor.read(questions, batch_size=7),
-        predictor.read(backwards, batch_size=5),
+        predictor.rank(questions, batch_size=1),
+        predictor.rank(questions, batch_size=7),
+        predictor.rank(backwards, batch_size=5),
     )
     single = [replace(predictor.predict([(e.question, e.context)])[0], id=e.id) for e in questions.examples]
     for answer in (*single, *(answer for ranking in readings for answer in ranking.predictions())):
@@ -58,7 +58,7 @@ def test_dropout_is_off_during_prediction(predictor, tiny_config):
             noisy = [predictor.model(collate(rows)).start for rows in batches]
             again = [predictor.model(collate(rows)).start for rows in batches]
         assert any(not torch.equal(a, b) for a, b in zip(noisy, again, strict=True))
-        first, second = (predictor.read(questions, table=table).predictions() for _ in range(2))
+        first, second = (predictor.rank(questions, table=table).predictions() for _ in range(2))
     finally:
         predictor.model.eval()
     assert first == second
@@ -69,11 +69,11 @@ def test_set_read_in_parts_has_the_answers_of_the_whole(predictor, size):
     questions = generate(1, 5, 1, "dev")
     assert len(questions) % 4
     progress = []
-    parts = list(predictor.read_parts(questions, size=size, watch=lambda *n: progress.append(n)))
+    parts = list(predictor.rank_parts(questions, size=size, watch=lambda *n: progress.append(n)))
     assert len(parts) == len(progress) == -(-len(questions) // size)
     assert progress[-1] == (len(questions), len(questions))
     actual = [answer for part in parts for answer in part.predictions()]
-    for item, other in zip(actual, predictor.read(questions).predictions(), strict=True):
+    for item, other in zip(actual, predictor.rank(questions).predictions(), strict=True):
         assert item.id == other.id
         assert item.text(0.0) == other.text(0.0)
         assert item.null_odds == pytest.approx(other.null_odds, abs=1e-4)

@@ -225,7 +225,8 @@ def test_wandb_gets_no_text_of_the_data_set_unless_asked(run_training, few_quest
     assert not run.artifacts
     logged = b"".join(path.read_bytes() for path in done.folder.glob("wandb/**/*") if path.is_file())
     assert b"dev/f1" in logged
-    assert [text for text in texts if len(text) > 3 and text.encode() in logged] == []
+    words = [text for text in texts if len(text) > 3 and not text.isdigit()]  # numbers meet by chance
+    assert [text for text in words if text.encode() in logged] == []
 
 
 @pytest.fixture

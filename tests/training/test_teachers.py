@@ -63,14 +63,14 @@ def test_precomputed_targets_match_a_live_teacher(assembled, teacher):
     live = teacher_for(parts, teacher)
     for rows in (ROWS, [20, 1], [7]):
         batch = batch_of(parts, rows)
-        assert_same_logits(parts.distiller.targets(batch), live.read(batch), rtol=1e-5, atol=1e-5)
+        assert_same_logits(parts.distiller.targets(batch), live.logits(batch), rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture
 def readings(monkeypatch):
     """One element for each time that a teacher reads all windows."""
-    read_table, readings = teachers.read_table, []
-    monkeypatch.setattr(teachers, "read_table", lambda *a, **k: (readings.append(1), read_table(*a, **k))[1])
+    run_model, readings = teachers.run_model, []
+    monkeypatch.setattr(teachers, "run_model", lambda *a, **k: (readings.append(1), run_model(*a, **k))[1])
     return readings
 
 
@@ -110,9 +110,9 @@ def test_teacher_keeps_its_own_precision(assembled, run_training, precision):
     parts = assembled("soft_targets", f"distillation.teacher={folder}")
     batch, teacher = batch_of(parts), teacher_for(parts, folder)
     assert teacher.facts.precision == parts.distiller.facts.precision == precision
-    logits = teacher.read(batch)
+    logits = teacher.logits(batch)
     with torch.autocast("cpu", torch.bfloat16):
-        assert_same_logits(teacher.read(batch), logits, rtol=0, atol=0)
+        assert_same_logits(teacher.logits(batch), logits, rtol=0, atol=0)
     predictor = load_predictor(folder, device="cpu", precision=precision)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
         assert_same_logits(logits, predictor.model(batch), rtol=0, atol=0)
@@ -182,7 +182,7 @@ def test_several_teachers_average_their_probabilities(assembled, run_training, s
     assert done.record.teacher.name == "teacher + other"
     parts = assembled("soft_targets", runs)
     batch = batch_of(parts)
-    expected = average([teacher_for(parts, folder).read(batch) for folder in (teacher, other)])
+    expected = average([teacher_for(parts, folder).logits(batch) for folder in (teacher, other)])
     assert_same_logits(parts.distiller.targets(batch), expected, rtol=1e-5, atol=1e-5)
     facts = assembled("soft_targets").distiller.facts, teacher_for(parts, other).facts, done.record.teacher
     assert len({item.fingerprint for item in facts}) == 3

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.cli.runs import add_options
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.config.schema import METHODS, Step
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
 from qa_arch.process import gc_disabled
 from qa_arch.records import CALIBRATION, DEV, RECORD, read_record
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     """Compress the run and print a comparison with the original."""
     step = _step(args)
     if args.method in ("heads", "widths"):
-        require_extra("compress", f"--method {args.method}")
+        require_packages("compress", f"--method {args.method}")
     with gc_disabled():
         from qa_arch.extras.compression.runs import compress
         from qa_arch.results.tables import print_table
@@ -99,4 +99,4 @@ def _step(args: argparse.Namespace) -> Step:
             raise ConfigError(
                 f"--{name} has no effect without recovery training; add --epochs N or leave it out"
             )
-    return read(schema, settings, "compress")
+    return from_mapping(schema, settings, "compress")

@@ -7,7 +7,7 @@ import json
 import sys
 
 from qa_arch.cli.runs import DEVICE, add_options, open_reader, require_runs
-from qa_arch.config.target import require_extra
+from qa_arch.config.target import require_packages
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types import Example
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("give a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
     require_runs([args.run_folder])
     if args.html:
-        require_extra("report", "--html")
+        require_packages("report", "--html")
     if args.data is None:
         example = Example("question", args.question, args.context)
     else:

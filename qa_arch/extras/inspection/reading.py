@@ -47,7 +47,7 @@ def inspect_question(
             raise ConfigError(f"{name}: is blank; give a text")
     questions = question_set("question", [example], "2.0")
     table = predictor.table(questions, cache=False)
-    (answer,) = predictor.read(questions, table=table).best_predictions
+    (answer,) = predictor.rank(questions, table=table).best_predictions
     if window is not None and not 1 <= window <= len(table):
         raise ConfigError(f"--window: {window} is out of range, the passage is read in {len(table)} windows")
     row = _window_of(table, answer) if window is None else window - 1

@@ -54,7 +54,7 @@ from qa_arch.records import (
     write_questions,
 )
 from qa_arch.training.module import Fitting
-from qa_arch.training.run import Run
+from qa_arch.training.run import OpenRun
 
 INPUTS = ("encoder",)
 METRIC_VERSION = "language-1"
@@ -66,7 +66,7 @@ MASK = "[MASK]"
 log = logging.getLogger(__name__)
 
 
-def train(run: Run) -> None:
+def train(run: OpenRun) -> None:
     """Pre-train: read and pack the corpora, build the model, fit it, score it, and save its encoder."""
     parts = assemble(run.config, run.trusted)
     facts = {split: facts_of(corpus, parts.tables[split]) for split, corpus in parts.sets.items()}
@@ -87,7 +87,7 @@ def train(run: Run) -> None:
 
 
 @dataclass(frozen=True)
-class Parts:
+class PretrainingParts:
     """Corpora and their blocks by split, tokenizer, model and loss."""
 
     sets: Mapping[str, Corpus]
@@ -97,7 +97,7 @@ class Parts:
     loss: Loss
 
 
-def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> PretrainingParts:
     """Pack the corpora into blocks and build model and loss."""
     sets = load_splits(config)
     tokenizer = tokenizer_of(config.encoder, sets[TRAIN].documents())
@@ -111,7 +111,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
             f"encoder: {encoder.config.model_type} ignores a look-ahead mask, so it cannot be a decoder;"
             " choose bert, roberta, albert, distilbert or qa_transformer"
         )
-    return Parts(sets, tables, tokenizer, model, build_loss(config, trusted))
+    return PretrainingParts(sets, tables, tokenizer, model, build_loss(config, trusted))
 
 
 def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
@@ -138,7 +138,7 @@ def facts_of(corpus: Corpus, table: LanguageTable) -> SplitFacts:
         fingerprint=corpus.fingerprint,
         protocol=table.protocol,
         windows=len(table),
-        extra={"documents": table.documents, "tokens": table.tokens, "bytes": table.text_bytes},
+        details={"documents": table.documents, "tokens": table.tokens, "bytes": table.text_bytes},
     )
 
 
@@ -216,7 +216,7 @@ def is_causal(model: CausalLM) -> bool:
 # Fit ------------------------------------------------------------------------------------------------
 
 
-def fitting(config: Config, parts: Parts) -> Fitting:
+def fitting(config: Config, parts: PretrainingParts) -> Fitting:
     """Training blocks with new noise every epoch; validation blocks, whose loss selects the epoch, with fixed
     noise."""
     held = parts.tables.get(CALIBRATION)
@@ -337,7 +337,7 @@ def read(
     """``BlockScores`` of every block of a corpus; ``table`` holds the blocks if they already exist."""
     table = predictor.table(corpus) if table is None else table
     begun = time.perf_counter()
-    blocks = predictor.read(table, watch=watch)
+    blocks = predictor.score(table, watch=watch)
     seconds = time.perf_counter() - begun
     return Reading(corpus, (table, blocks), facts_of(corpus, table), seconds)
 
@@ -395,9 +395,9 @@ class LanguagePredictor:
         """The blocks of a corpus, with the settings that the model was trained with."""
         return table_of(self.config, corpus, self.tokenizer, self.model.encoder, cache=cache)
 
-    def read(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
+    def score(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
         """Loss and hits of every block, with the noise of validation."""
-        return read_table(
+        return run_model(
             self.model,
             collator(self.config, table),
             OutputCollector(),

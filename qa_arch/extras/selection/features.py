@@ -106,9 +106,9 @@ def with_buckets(vectors: WordVectors, buckets: int, seed: int) -> WordVectors:
     """``vectors`` followed by ``buckets`` random vectors of the same standard deviation."""
     trained = vectors.matrix[1:]
     spread = float(trained.std()) if trained.size else _SCALE
-    extra = np.random.default_rng(seed).normal(0.0, spread, (buckets, vectors.dim)).astype(np.float32)
+    more = np.random.default_rng(seed).normal(0.0, spread, (buckets, vectors.dim)).astype(np.float32)
     names = tuple(f"<unknown {number}>" for number in range(buckets))
-    return WordVectors((*vectors.words, *names), np.concatenate([vectors.matrix, extra]))
+    return WordVectors((*vectors.words, *names), np.concatenate([vectors.matrix, more]))
 
 
 def random_vectors(words: Iterable[str], dim: int, seed: int) -> WordVectors:

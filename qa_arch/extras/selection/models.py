@@ -66,8 +66,8 @@ class QaLstm(nn.Module):
 
     def forward(self, batch: SelectionBatch) -> Float[Tensor, "B N"]:
         """Cosine of each candidate with its question; -inf at padding."""
-        question_states = self.read(batch.question, batch.question_mask)
-        answer_states = self.read(batch.answer, batch.answer_mask)
+        question_states = self.hidden_states(batch.question, batch.question_mask)
+        answer_states = self.hidden_states(batch.answer, batch.answer_mask)
         pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
         question = self.represent(question_states, batch.question_mask)[pair]
         if self.attention is None:
@@ -79,7 +79,7 @@ class QaLstm(nn.Module):
         scores = nn.functional.cosine_similarity(at_least_float32(question), at_least_float32(candidate))
         return scores.new_full(batch.offered.shape, -math.inf).masked_scatter(batch.offered, scores)
 
-    def read(self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
+    def hidden_states(self, words: Int[Tensor, "T K"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
         """Hidden states of the words."""
         no_tokens = self.words.vectors.new_zeros(*words.shape, 0)  # type: ignore[union-attr]
         return self.reader(self.words(no_tokens, words, mask), mask)

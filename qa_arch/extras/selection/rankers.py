@@ -71,7 +71,7 @@ class ClassRules:
 
 
 @dataclass(frozen=True, slots=True)
-class WordOverlap:
+class OverlapRanker:
     """Sum of the weights of the distinct, case-folded words shared by question and candidate.
 
     The weight of a word is log(A / a) if a of the A answers of the set contain it ("weighted word count" in

@@ -54,7 +54,7 @@ from qa_arch.models.store import build_model, check_model
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights
-from qa_arch.nn.reading import Batches, RowCollector, Watch, read_table
+from qa_arch.nn.reading import Batches, RowCollector, Watch, run_model
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -69,7 +69,7 @@ from qa_arch.records import (
     write_questions,
 )
 from qa_arch.training.module import Fitting
-from qa_arch.training.run import Run
+from qa_arch.training.run import OpenRun
 
 INPUTS = ("vectors",)
 METRIC_VERSION = "selection-1"
@@ -81,7 +81,7 @@ Scored = Mapping[int, Sequence[float]] | Sequence[Sequence[float]]
 log = logging.getLogger(__name__)
 
 
-def train(run: Run) -> None:
+def train(run: OpenRun) -> None:
     """Learn to rank: read the sets, build tables and model, fit it, score it and the heuristics."""
     config = run.config
     parts = assemble(config, run.trusted)
@@ -106,7 +106,7 @@ def train(run: Run) -> None:
 
 
 @dataclass(frozen=True)
-class Parts:
+class SelectionParts:
     """Question sets and their tables by split, word vectors, model and loss."""
 
     sets: Mapping[str, SelectionSet]
@@ -116,7 +116,7 @@ class Parts:
     loss: Loss
 
 
-def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
+def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts:
     """Load the sets and word vectors, and build tables, model and loss."""
     sets, settings = load_splits(config), settings_of(config)
     for split, questions in sets.items():
@@ -128,7 +128,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> Parts:
     row = word_rows(vectors, settings.unknown_buckets)
     tables = {split: selection_table(questions, row, settings) for split, questions in sets.items()}
     model = build_model(config.model, None, vectors, trusted, inputs=INPUTS)
-    return Parts(sets, tables, vectors, model, build_loss(config, trusted, margin=settings.margin))
+    return SelectionParts(sets, tables, vectors, model, build_loss(config, trusted, margin=settings.margin))
 
 
 def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
@@ -178,7 +178,7 @@ def facts_of(questions: SelectionSet, table: SelectionTable, *, titles: bool = F
 # Fit ------------------------------------------------------------------------------------------------
 
 
-def fitting(config: Config, parts: Parts) -> Fitting:
+def fitting(config: Config, parts: SelectionParts) -> Fitting:
     """Training pairs with negatives sampled anew every epoch; all candidates for validation.
 
     A classifier trains with all wrong classes as negatives, so its loss is a softmax over the classes.
@@ -395,7 +395,7 @@ class SelectionPredictor:
         """Read something short, so that files that do not fit together fail when they are loaded."""
         count = len(CLASSES) if self.config.model["task"] == "classification" else 1
         question = SelectionQuestion("0", ("who",), range(count), ())
-        self.read(self.table(selection_set("question", [("ada",)] * count, [question])))
+        self.score(self.table(selection_set("question", [("ada",)] * count, [question])))
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """Candidates sorted by score, ties in input order; empty for a blank question."""
@@ -404,7 +404,7 @@ class SelectionPredictor:
         if not question_words or not candidates:
             return []
         single = SelectionQuestion("0", question_words, range(len(candidates)), ())
-        scores = self.read(self.table(selection_set("question", map(words, candidates), [single])))[0]
+        scores = self.score(self.table(selection_set("question", map(words, candidates), [single])))[0]
         ranked = [Selected(*row) for row in zip(candidates, range(len(scores)), scores, strict=True)]
         return sorted(ranked, key=lambda selected: -selected.score)
 
@@ -424,7 +424,7 @@ class SelectionPredictor:
         means = [0.0] * len(pairs)
         if paired:
             questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
-            scores = self.read(self.table(selection_set("pairs", texts, questions)), watch=watch)
+            scores = self.score(self.table(selection_set("pairs", texts, questions)), watch=watch)
             for number, row in enumerate(paired):
                 means[row // 2] += scores[number][0] / 2
         return means
@@ -433,7 +433,7 @@ class SelectionPredictor:
         """Most probable class (``MAIN:sub``) of each question, in order."""
         self._require("classification")
         table = self.table(class_set("questions", [(None, text) for text in questions]))
-        return [CLASSES[int(np.argmax(scores))] for scores in self.read(table, watch=watch)]
+        return [CLASSES[int(np.argmax(scores))] for scores in self.score(table, watch=watch)]
 
     def _require(self, task: str) -> None:
         """Raise RunError if the run was trained for another task."""
@@ -441,9 +441,9 @@ class SelectionPredictor:
         if trained != task:
             raise RunError(f"the run was trained for task {trained}, not {task}; name another run")
 
-    def read(self, table: SelectionTable, *, watch: Watch | None = None) -> list[list[float]]:
+    def score(self, table: SelectionTable, *, watch: Watch | None = None) -> list[list[float]]:
         """The scores of the candidates of each question."""
-        return read_table(
+        return run_model(
             self.model,
             CandidateCollator(table),
             ScoreCollector(),

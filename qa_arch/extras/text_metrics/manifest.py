@@ -9,7 +9,7 @@ EXTRA = Extra(
     metrics={
         "text-metrics": Metrics(
             f"{__package__}.metrics",
-            "add BLEU, ROUGE, METEOR and CIDEr of the answerable questions (needs the extra 'text')",
+            "add BLEU, ROUGE, METEOR and CIDEr of the answerable questions (needs qa-arch[text])",
         )
     },
 )

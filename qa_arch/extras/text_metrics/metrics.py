@@ -1,6 +1,6 @@
 """Text-generation metrics for answer texts: BLEU, ROUGE, METEOR, CIDEr and perplexity.
 
-BLEU, ROUGE and METEOR use sacrebleu, rouge-score and nltk (pip extra ``text``), imported on first use;
+BLEU, ROUGE and METEOR use sacrebleu, rouge-score and nltk (``qa-arch[text]``), imported on first use;
 nothing is downloaded. All except BLEU, which has its own tokenisation, compare ``words``: lower case, no
 punctuation. Scores are in percent, CIDEr from 0 to 10. They were designed for sentences and are low for short
 answers: a single word has no 4-gram, and METEOR gives a perfect one-word answer 50.

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from baselines.transformer import TransformerSpan
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.config.schema import Magnitude
 from qa_arch.extras.compression import pruning as magnitude
 from qa_arch.extras.compression.pruning import HoldZeros, prunable, prune, scheduled_sparsity, smallest
@@ -77,7 +77,7 @@ def test_schedule_follows_zhu_and_gupta():
 
 
 def test_one_shot_pruning_zeroes_the_given_share(model):
-    prune(model, read(Magnitude, {"sparsity": 0.6}))
+    prune(model, from_mapping(Magnitude, {"sparsity": 0.6}))
     weights = prunable(model)
     total = sum(w.numel() for w in weights.values())
     assert sum(int((w == 0).sum()) for w in weights.values()) == round(0.6 * total)

@@ -13,7 +13,7 @@ from qa_arch import evaluation
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.evaluation import calibrate, read
+from qa_arch.evaluation import calibrate, predict
 from qa_arch.export.huggingface import export_hf
 from qa_arch.export.onnx import export_onnx
 from qa_arch.extras.compression import runs as compressed_runs
@@ -34,7 +34,7 @@ def weights(folder):
 
 def rankings(folder, questions, precision):
     predictor = load_predictor(folder, device="cpu", precision=precision)
-    return [(p.best, p.null_odds) for p in predictor.read(questions).predictions()]
+    return [(p.best, p.null_odds) for p in predictor.rank(questions).predictions()]
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_threshold_and_confidence_are_refitted_on_calibration(parent, smaller, s
     assert record.threshold.fitted_on == CALIBRATION
     assert record.threshold != read_record(parent).threshold
     predictor = load_predictor(folder, device="cpu")
-    fits = calibrate(predictor, read(predictor, open_passages(str(sources / "calibration.json"))))
+    fits = calibrate(predictor, predict(predictor, open_passages(str(sources / "calibration.json"))))
     assert (fits.threshold, fits.confidence) == (record.threshold, record.confidence)
     assert set(record.scores) == {CALIBRATION, DEV}
     assert record.references == read_record(parent).references

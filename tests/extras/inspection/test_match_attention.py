@@ -23,7 +23,7 @@ PAGE = Path(__file__).resolve().parents[3] / "docs/extras/inspection.md"
 def test_attention_map_covers_the_answers_window(proposed):
     folder, config, matching = proposed
     predictor, questions = load_predictor(folder, device="cpu"), open_passages(config.data.dev)
-    answers = predictor.read(questions).best_predictions
+    answers = predictor.rank(questions).best_predictions
     assert max(answer.windows for answer in answers) > 1
     for example, answer in zip(questions.examples, answers, strict=True):
         attention = match_attention(predictor, example)

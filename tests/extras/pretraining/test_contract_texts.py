@@ -61,7 +61,7 @@ class TextSubject(Subject):
 
     def outputs(self, split: str) -> Any:
         predictor = recipe.LanguagePredictor(self.model, self.parts.tokenizer, self.config)
-        return predictor.read(self.parts.tables[split])
+        return predictor.score(self.parts.tables[split])
 
     def save(self, folder) -> None:
         store.save_encoder(folder, self.model.encoder)

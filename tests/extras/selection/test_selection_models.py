@@ -118,7 +118,7 @@ def test_score_is_the_cosine_of_the_pair():
     with torch.inference_mode():
         scores = model(two_questions())
         vectors = [
-            model.represent(model.read(w[m][None], m[m][None]), m[m][None])
+            model.represent(model.hidden_states(w[m][None], m[m][None]), m[m][None])
             for w, m in zip(TEXTS, MASK, strict=True)
         ]
     for row, index, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:

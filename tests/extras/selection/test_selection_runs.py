@@ -73,7 +73,7 @@ def test_classification_record_has_main_and_sub_classes(classifying, read_json, 
     assert record["data"]["dev"]["candidates"] == 50
     out = qa_arch("show", classifying, "--json")[1]
     shown = json.loads(out)
-    row = next(row for row in shown["scores"] if row["model"] == "dev")
+    row = next(row for row in shown["scores"] if row["split"] == "dev")
     assert {name: row[name] for name in ("accuracy", "main_accuracy", "mrr")}.items() <= point.items()
     assert shown["facts"]["run"]["dev set"] == "300 questions, 50.0 candidates each"
     assert not any(key.startswith(("encoder", "decode")) for key in shown["facts"]["settings"])

@@ -12,7 +12,7 @@ from qa_arch.errors import DataError, UnavailableError
 from qa_arch.extras.text_metrics.metrics import bleu, cider, meteor, rouge, score
 
 needs_libraries = pytest.mark.skipif(
-    not all(map(find_spec, ("sacrebleu", "rouge_score", "nltk"))), reason="needs the extra 'text'"
+    not all(map(find_spec, ("sacrebleu", "rouge_score", "nltk"))), reason="needs qa-arch[text]"
 )
 CAT = "the cat is on the mat"
 

@@ -16,7 +16,7 @@ from qa_arch.nn.reading import Batches
 from qa_arch.records import CALIBRATION, TRAIN, Point, SplitFacts, questions_folder, write_questions
 from qa_arch.tensors import Movable
 from qa_arch.training.module import Fitting
-from qa_arch.training.run import Run
+from qa_arch.training.run import OpenRun
 
 identity = sources.identity
 
@@ -69,7 +69,7 @@ class Errors:
         return self.parts
 
 
-def train(run: Run) -> None:
+def train(run: OpenRun) -> None:
     sets = assemble(run.config, run.trusted)
     facts = {split: replace(SplitFacts.of(questions), protocol="length") for split, questions in sets.items()}
     made = fitting(run.config, sets)
