@@ -10,7 +10,7 @@ from typing import Any
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from benchmarks.targets import DEV_FILE, PUBLISHED_FILE, real
-from qa_arch.config.schema import Encoder as EncoderSettings
+from qa_arch.config.schema import EncoderSettings
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset

@@ -67,14 +67,14 @@ def compare_with_peer(
             else build_predictor(precision)
         )
         batch = best_batch(peer, ask, len(questions) // 3, quick)
-        read(predictor, questions)
+        texts_of(predictor, questions)
         ask(batch, BATCH)
         ours, theirs = [], []
         for _ in range(1 if quick else ROUNDS):
-            ours.append(once(lambda: read(predictor, questions)))
+            ours.append(once(lambda: texts_of(predictor, questions)))
             reply = ask(batch, len(questions))
             theirs.append(Timed(reply["wall"], reply["cpu"]))
-    texts = read(predictor, questions)
+    texts = texts_of(predictor, questions)
     rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
     note = (
         f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {batch},"
@@ -98,7 +98,7 @@ def compare_with_forward(quick: bool) -> Measurement:
     """Whole prediction against its forward passes: the overhead of features, decoding and ranking."""
     questions, predictor = sample_of_dev(quick), build_predictor("fp32")
     passes = forward_passes(predictor, questions)
-    pairs = alternate(lambda: read(predictor, questions), passes, 1 if quick else ROUNDS)
+    pairs = alternate(lambda: texts_of(predictor, questions), passes, 1 if quick else ROUNDS)
     return cost(pairs, f"{len(questions)} questions, batches of {BATCH}")
 
 

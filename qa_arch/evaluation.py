@@ -1,9 +1,9 @@
 """Score run folders: which set a run may be scored on, its operating points, rows of questions and files.
 
 The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
-(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``read`` returns the ranked answers, ``score``
-the scores and writes the files; a recipe brings its own two, and ``add_scores`` takes either. A set may be
-scored if the run was not trained on its articles and the config leaves it open: with ``data.open_dev: false``
+(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
+``score`` the scores, and writes the files; a recipe brings its own two, and ``add_scores`` takes either. A set
+may be scored if the run was not trained on its articles and the config leaves it open: with ``data.open_dev: false``
 the dev set is closed, only ``--final`` scores it, and each access is logged in
 ``experiments/<name>/dev_openings.jsonl``.
 """
@@ -150,7 +150,7 @@ def evaluate_run(
         return reference_scores(config, calibration, questions, (*TRUSTED, *trust))
 
     add = partial(add_scores, folder, record, opened, load, watching, permission=permission, data=data)
-    return add(read=read, score=partial(score, given=null_threshold), heuristics=heuristics)
+    return add(predict=predict, score=partial(score, given=null_threshold), heuristics=heuristics)
 
 
 def add_scores(
@@ -162,14 +162,14 @@ def add_scores(
     *,
     permission: Permission,
     data: Sequence[str] | None,
-    read: Callable[..., Reading],
+    predict: Callable[..., Reading],
     score: Callable[..., tuple[Points, str]],
     heuristics: Callable[[], Points | None],
 ) -> tuple[RunRecord, str]:
     """Score a run on the set that ``data`` opened, and add that to its files and its record as it then is.
 
-    ``read`` and ``score`` are those of this module or of a recipe. Returns the record and the name of the set
-    in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run has gone.
+    ``predict`` and ``score`` are those of this module or of a recipe. Returns the record and the name of the
+    set in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run has gone.
     """
     logs = _access_logs(folder, record, opened.questions.fingerprint, permission)
     predictor, accesses = load(), []
@@ -177,7 +177,7 @@ def add_scores(
         accesses.append(dev_access(folder.resolve().name, record.run_hash, opened.questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))
     with watching() as watch:
-        reading = read(predictor, opened.questions, watch=watch)
+        reading = predict(predictor, opened.questions, watch=watch)
     references = heuristics()
     with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
         if current is None or current.created != record.created:
@@ -349,7 +349,7 @@ def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | Non
 # Scores ------------------------------------------------------------------------------------------
 
 
-def read(
+def predict(
     predictor: Reader,
     questions: QuestionSet,
     *,

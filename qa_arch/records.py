@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
-from qa_arch.config.check import FolderName, read, suggest
+from qa_arch.config.check import FolderName, from_mapping, suggest
 from qa_arch.config.schema import objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.files import (

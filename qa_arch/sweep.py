@@ -309,7 +309,7 @@ def row(folder: Path, point: SweepPoint) -> PointState:
         return PointState(point.title, "failed", str(place), error=str(error))
     if record is None:
         lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
-        return Row(point.title, status, str(place), error=lost)
+        return PointState(point.title, status, str(place), error=lost)
     f1, spent, score = record.tuning_score, record.seconds, objective(record.config.get("model", {}))
     if f1 is None and record.epochs:
         f1 = record.epochs[-1].value(f"calibration_{score}")

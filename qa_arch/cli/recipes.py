@@ -63,7 +63,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         partial(watching, "predicting", "rows"),
         permission=permission,
         data=args.data,
-        read=recipe.read,
+        predict=recipe.predict,
         score=recipe.score,
         heuristics=heuristics,
     )

@@ -362,7 +362,7 @@ def _split_size(facts: SplitFacts) -> str:
     if (text := described(facts, facts.protocol)) is not None:
         return text[0]
     questions = counted(facts.questions or 0, "question")
-    counts = {key: value for key, value in facts.extra.items() if isinstance(value, int | float)}
+    counts = {key: value for key, value in facts.details.items() if isinstance(value, int | float)}
     extra = "".join(f", {count:,} {key.replace('_', ' ')}" for key, count in counts.items()) + facts.rules
     return f"{questions} ({facts.unanswerable or 0:,} unanswerable), SQuAD {facts.protocol or '?'}{extra}"
 

@@ -367,7 +367,7 @@ def _sections(
             _systems_table("Systems", shown, (*_SCORES, *_COSTS), references, notes), sortable=True, mark=mark
         )
         + f"<details><summary>All {counted(len(scored.runs), 'run')}</summary>"
-        + f"{_html(_runs_table(shown), sortable=True)}</details>"
+        + f"{_html(_all_runs(shown), sortable=True)}</details>"
         + f"{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
         "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>',
         "abstention": f'<div class="figures">{abstention_figures(shown, measure)}</div>',

@@ -22,7 +22,7 @@ EPOCH = {
 
 
 def described(facts: SplitFacts) -> tuple[str, str]:
-    sizes = [f"{facts.extra.get(name) or 0:,} {name}" for name in ("documents", "tokens", "bytes")]
+    sizes = [f"{facts.details.get(name) or 0:,} {name}" for name in ("documents", "tokens", "bytes")]
     blocks = counted(facts.windows or 0, "block")
     note = (
         f"{sizes[1]} in {blocks}; perplexity by predicted token, bits per byte of the text in UTF-8"

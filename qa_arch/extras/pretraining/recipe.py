@@ -39,7 +39,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, read_table
+from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, run_model
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -78,7 +78,7 @@ def train(run: OpenRun) -> None:
     predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = read(predictor, parts.sets[split], table=parts.tables[split])
+            reading = predict(predictor, parts.sets[split], table=parts.tables[split])
             run.score(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
     run.finish()
 
@@ -327,7 +327,7 @@ def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores
     return {f"calibration_{name}": value for name, value in scores if name not in ("targets", "blocks")}
 
 
-def read(
+def predict(
     predictor: LanguagePredictor,
     corpus: Corpus,
     *,

@@ -95,7 +95,7 @@ def train(run: OpenRun) -> None:
     predictor = SelectionPredictor(parts.model, parts.vectors, config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = read(predictor, parts.sets[split], table=parts.tables[split])
+            reading = predict(predictor, parts.sets[split], table=parts.tables[split])
             scored = score(predictor, reading, run.folder, split=split)
             references = heuristics(config, parts.sets[split], run.trusted)
             run.score(split, *scored, reading.seconds, references=references)
@@ -298,7 +298,7 @@ def validation_scores(questions: Any, outputs: Scored) -> dict[str, float]:
     return {f"calibration_{name}": scores[name] for name in ("accuracy", "mrr")}
 
 
-def read(
+def predict(
     predictor: SelectionPredictor,
     questions: SelectionSet,
     *,
@@ -308,7 +308,7 @@ def read(
     """Score the candidates of every question; ``table`` holds the features if they already exist."""
     table = predictor.table(questions) if table is None else table
     begun = time.perf_counter()
-    outputs = predictor.read(table, watch=watch)
+    outputs = predictor.score(table, watch=watch)
     return Reading(questions, outputs, facts_of(questions, table), time.perf_counter() - begun)
 
 

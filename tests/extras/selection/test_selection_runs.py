@@ -264,13 +264,13 @@ def test_nothing_is_written_into_a_run_that_took_the_place_of_the_scored_one(
     qa_arch, selecting, tmp_path, monkeypatch
 ):
     run = shutil.copytree(selecting, tmp_path / "run")
-    other, read = replace(read_record(run), created="2031-01-01T00:00:00+00:00"), recipe.read
+    other, predict = replace(read_record(run), created="2031-01-01T00:00:00+00:00"), recipe.predict
 
     def replaced(*arguments, **options):
         write_record(run, other)
-        return read(*arguments, **options)
+        return predict(*arguments, **options)
 
-    monkeypatch.setattr(recipe, "read", replaced)
+    monkeypatch.setattr(recipe, "predict", replaced)
     before = sorted(run.rglob("*"))
     code, _, err = qa_arch("selection", "evaluate", run, "--data", "synthetic:train", "--allow-overlap")
     assert (code, "is no longer the run that was scored" in err) == (5, True), err
