@@ -2,9 +2,9 @@
 
 The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
 (``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
-``score`` the scores, and writes the files; a recipe brings its own two, and ``add_scores`` takes either. A set
-may be scored if the run was not trained on its articles and the config leaves it open: with ``data.open_dev: false``
-the dev set is closed, only ``--final`` scores it, and each access is logged in
+``score`` the scores, and writes the files; a recipe brings its own two, and ``add_scores`` takes either. A
+set may be scored if the run was not trained on its articles and the config leaves it open: with
+``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each access is logged in
 ``experiments/<name>/dev_openings.jsonl``.
 """
 
@@ -169,7 +169,8 @@ def add_scores(
     """Score a run on the set that ``data`` opened, and add that to its files and its record as it then is.
 
     ``predict`` and ``score`` are those of this module or of a recipe. Returns the record and the name of the
-    set in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run has gone.
+    set in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run is
+    gone.
     """
     logs = _access_logs(folder, record, opened.questions.fingerprint, permission)
     predictor, accesses = load(), []

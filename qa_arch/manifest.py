@@ -57,8 +57,8 @@ class Recipe:
     Its module defines ``train(run)``, and what other commands need: ``check(config, trusted)`` of model, loss
     and heuristics; ``assemble(config, trusted)`` of data and model, and ``fitting(config, parts)``, what each
     rank fits of these; ``count_parameters(config, trusted)``; ``load(folder, record, *, device, precision,
-    trusted)``; and for a command of ``cli.recipes`` ``predict`` and ``score``, as those of ``evaluation``, and
-    ``heuristics(config, questions, trusted)``.
+    trusted)``; and for a command of ``cli.recipes`` ``predict`` and ``score``, as those of ``evaluation``,
+    and ``heuristics(config, questions, trusted)``.
     """
 
     module: str

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from qa_arch.metrics.abstention import Floats, reliability, thresholds
-from qa_arch.records import RunRecord
+from qa_arch.records import CALIBRATION, DEV, RunRecord
 from qa_arch.results.columns import COLUMNS
 from qa_arch.results.effects import MEASURES, MeasureName
 from qa_arch.results.errors import OUTCOMES, Mistakes
@@ -29,6 +29,9 @@ COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MB"}
 POINTS = 240
 """Maximum number of points of a mean curve."""
 NO_ROWS = "Needs question rows (questions.parquet next to run.json): qa-arch evaluate --run RUN writes them."
+OTHER_ROWS = (
+    "Needs question rows, which this page has of calibration only if nothing else was scored."
+)
 NO_ODDS = "Needs null odds, which these adopted systems lack: qa-arch adopt … --na-prob."
 RELIABILITY = {
     "answerability": (
@@ -61,6 +64,7 @@ class ShownRun:
     number: int
     folder: Path
     record: RunRecord
+    split: str = DEV
     label: str = ""
     """Label of its system, and the seed if that has several."""
     rows: Questions | None = None
@@ -269,8 +273,10 @@ def cost_figures(shown: Sequence[Shown], measure: MeasureName) -> tuple[str, str
 
 def _reason(shown: Sequence[Shown]) -> str:
     """Why there are no question rows or null odds."""
-    adopted = [run.record.adopted for s in shown for run in s.runs]
-    return NO_ODDS if adopted and all(adopted) else NO_ROWS
+    runs = [run for s in shown for run in s.runs]
+    if any(run.split == CALIBRATION for run in runs):
+        return OTHER_ROWS
+    return NO_ODDS if runs and all(run.record.adopted for run in runs) else NO_ROWS
 
 
 def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:

@@ -250,7 +250,7 @@ def scored_sets(
             if measure is None:
                 continue
             scored = result.setdefault((split, measure), ScoredSet(split, measure, record.facts(split)))
-            scored.runs.append(run := ShownRun(n, folder, record))
+            scored.runs.append(run := ShownRun(n, folder, record, split))
             if split == CALIBRATION:  # its rows are shown only if it is the only scored set: dev is held out
                 rows = questions_folder(folder, CALIBRATION) / QUESTIONS
                 if len(record.scores) > 1 or not rows.is_file():

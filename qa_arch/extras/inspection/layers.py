@@ -258,14 +258,16 @@ def heatmaps(chosen: Sequence[tuple[AttentionLayer, str]]) -> Any:
     )
     for layer, names in zip(layers, heads, strict=True):
         for place, head in enumerate(names):
+            cells, unit = _cells(layer, head)
             heatmap = Heatmap(
-                z=(100 * layer.head(head)).round().astype(np.uint8),  # a byte a cell
+                z=cells,
                 zmin=0,
-                zmax=100,
+                zmax=int(cells.max()),
                 colorscale="Blues",
-                showscale=place == 0,
+                colorbar={"ticksuffix": unit},
+                showscale=most == 1,
                 visible=layer is layers[0],
-                hovertemplate="%{y} → %{x}: %{z}%<extra></extra>",
+                hovertemplate=f"%{{y}} → %{{x}}: %{{z}}{unit}<extra></extra>",
             )
             figure.add_trace(heatmap, place // columns + 1, place % columns + 1)
     buttons = [_button(layer, layers, heads, most) for layer in layers]
@@ -278,14 +280,23 @@ def heatmaps(chosen: Sequence[tuple[AttentionLayer, str]]) -> Any:
     return figure
 
 
+def _cells(layer: AttentionLayer, head: str) -> tuple[npt.NDArray[np.uint8], str]:
+    """Probabilities of a head as a byte a cell, and their unit: percent, or ‰ if none exceeds a quarter."""
+    weights = layer.head(head)
+    factor, unit = (1000, "‰") if weights.max() < 0.255 else (100, "%")
+    return (factor * weights).round().astype(np.uint8), unit
+
+
 def _button(
     layer: AttentionLayer, layers: Sequence[AttentionLayer], heads: Sequence[Sequence[str]], most: int
 ) -> dict[str, Any]:
-    """The menu's entry of a layer: which heatmaps are visible, their titles, and the units along the axes."""
-    names = heads[layers.index(layer)]
+    """The menu's entry of a layer: which heatmaps are visible, their titles with the scales of the colours,
+    and the units along the axes."""
+    scaled = [(label(layer, head), *_cells(layer, head)) for head in heads[layers.index(layer)]]
+    titles = [f"{name}: 0 to {cells.max()}{unit}" for name, cells, unit in scaled]
     changes: dict[str, Any] = {}
     for place in range(most):
-        changes[f"annotations[{place}].text"] = label(layer, names[place]) if place < len(names) else ""
+        changes[f"annotations[{place}].text"] = titles[place] if place < len(titles) else ""
         for kind, units in (("xaxis", layer.columns), ("yaxis", layer.rows)):
             axis, ends = f"{kind}{place + 1 if place else ''}", [-0.5, len(units) - 0.5]
             changes[f"{axis}.range"] = ends if kind == "xaxis" else ends[::-1]
@@ -309,7 +320,8 @@ p {{ max-width: 60rem; }}
 <h1>{title}</h1>
 <p><b>{question}</b></p>
 <p>{passage}</p>
-<p>{facts}. Rows attend to columns, in %; drag to enlarge a part, in all heads at once. Note: {caveat}.</p>
+<p>{facts}. Rows attend to columns; each heatmap's colours span 0 to its largest
+value; drag to enlarge a part, in all heads at once. Note: {caveat}.</p>
 {plot}
 </html>
 """

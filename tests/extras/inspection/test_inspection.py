@@ -1,6 +1,7 @@
 """An inspection's numbers: layers, heads and what attends to what, in table, page and JSON alike."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,6 +114,7 @@ def test_figure_holds_every_layer_and_head_and_shows_the_first():
     assert [trace.visible for trace in figure.data] == [True, True] + [False] * 6
     for trace, (layer, head) in zip(figure.data, chosen, strict=True):
         assert trace.z / 100 == pytest.approx(layer.head(head), abs=0.0051)
+        assert (trace.zmin, trace.zmax) == (0, round(100 * layer.head(head).max()))
     buttons = {button.label: button.args for button in figure.layout.updatemenus[0].buttons}
     assert list(buttons) == ["layer 1", "layer 2", "layer 3", "match-LSTM"]
     visible, changes = buttons["match-LSTM"]
@@ -121,6 +123,16 @@ def test_figure_holds_every_layer_and_head_and_shows_the_first():
         for number in ("", "2"):
             assert changes[f"{axis}axis{number}.ticktext"] == [unit.text for unit in units]
     assert figure.layout.yaxis.range == (len(FIRST.rows) - 0.5, -0.5), "the first row is on top"
+
+
+def test_small_weights_are_drawn_in_per_mille_on_a_scale_of_their_own():
+    low = replace(FIRST, weights=0.03 * FIRST.weights / FIRST.weights.max())
+    figure = heatmaps([(low, "1"), (low, "2")])
+    for trace, title, weights in zip(figure.data, figure.layout.annotations, low.weights, strict=True):
+        assert trace.z / 1000 == pytest.approx(weights, abs=0.00051)
+        assert trace.zmax == round(1000 * weights.max()) <= 30
+        assert title.text.endswith(f": 0 to {trace.zmax}‰")
+        assert "%{z}‰" in trace.hovertemplate
 
 
 def test_page_is_one_file_without_markup_of_the_texts(tmp_path):
