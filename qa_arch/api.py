@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
-from typing import get_args
+from typing import Any, get_args
 
 from qa_arch.config.check import refuse_repeated
 from qa_arch.data.files import as_list
+from qa_arch.data.memory import given
 from qa_arch.errors import ConfigError
 from qa_arch.process import launched
 from qa_arch.results.notebooks import Run
@@ -18,6 +19,7 @@ from qa_arch.training.jobs import IfExists
 def train(
     overrides: Sequence[str] = (),
     *,
+    data: Any = None,
     folder: str | PathLike[str] | None = None,
     if_exists: IfExists = "fail",
     config_dir: str | PathLike[str] | None = None,
@@ -26,6 +28,9 @@ def train(
     """Train a model in this process, as ``qa-arch train`` does with the same settings, and return its run.
 
     ``overrides`` are settings in Hydra's syntax: ``["model=bert", "experiment=demo", "seed=14"]``.
+    ``data`` are the rows to train on, or split (train, calibration, dev) -> rows: a list of records, as in a
+    file of JSON, or a ``datasets.Dataset``. Without ``data=CHOICE`` in ``overrides`` they are all the data.
+    The record has their hash; to resume the run, give them again.
     ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). If it exists, ``if_exists``
     fails, replaces it, or resumes the run: an unfinished run continues and a finished one is returned.
     ``config_dir`` contains your own choices for the config groups, and ``trust`` names packages whose classes
@@ -37,13 +42,18 @@ def train(
     """
     if isinstance(overrides, str):
         raise ConfigError(f"overrides: must be a list of settings, such as {overrides.split()}")
-    refuse_repeated(overrides)
     if if_exists not in get_args(IfExists):
         raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:
         raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
     own_conf = None if config_dir is None else str(config_dir)
-    job = jobs.plan(overrides, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust))
-    jobs.check([job])
-    jobs.train(job)
+    with given({} if data is None else data) as sources:
+        chosen = not sources or any(word.startswith("data=") for word in overrides)
+        settings = [*(() if chosen else ("data=files",)), *overrides, *sources]
+        refuse_repeated(settings)
+        job = jobs.plan(
+            settings, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust)
+        )
+        jobs.check([job])
+        jobs.train(job)
     return Run(job.folder)

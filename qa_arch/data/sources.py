@@ -3,7 +3,8 @@
 A source is ``SCHEME:REST``, or SQuAD JSON: a file, a folder or a glob. Several files form a single set. No
 other module refers to schemes by name. ``hub:NAME[@REVISION]:SPLIT[:CONFIG]`` is a split of a Hugging Face
 data set with SQuAD's columns, such as ``hub:google/xquad:validation:xquad.de``; slices such as
-``train[:10%]`` work. ``synthetic:SPLIT[:LEVEL]`` is a split of the built-in synthetic set.
+``train[:10%]`` work. ``synthetic:SPLIT[:LEVEL]`` is a split of the built-in synthetic set, and
+``memory:HASH`` are rows given from Python (``data.memory``).
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ def _open_hub(sources: Sequence[str], *, name: str, on_error: OnError, use: Use)
         if isinstance(error, ValueError) and re.match(
             "Config name is missing|BuilderConfig .*not found", reason
         ):
-            remedy = f"name a configuration: hub:{dataset}:{split}:CONFIG"
-            raise DataError(f"{source}: {remedy} ({reason})") from error
+            example = source.removesuffix(f":{config}") if config else source
+            raise DataError(f"{source}: name a configuration: {example}:CONFIG ({reason})") from error
         cause = hub.interruption(error) or f"{type(error).__name__}: {first_line(error)}"
         raise UnavailableError(
             f"{source}: cannot be loaded ({cause}); check the name and the network, "
@@ -114,7 +115,12 @@ SYNTHETIC = Format(
 )
 
 
-OWN = {"hub": f"{__name__}:HUB", "mrqa": "qa_arch.data.squad:MRQA", "synthetic": f"{__name__}:SYNTHETIC"}
+OWN = {
+    "hub": f"{__name__}:HUB",
+    "memory": "qa_arch.data.memory:MEMORY",
+    "mrqa": "qa_arch.data.squad:MRQA",
+    "synthetic": f"{__name__}:SYNTHETIC",
+}
 DATA_FOLDER = "QA_ARCH_DATA"
 """Environment variable that names the folder of data sets."""
 
@@ -256,8 +262,8 @@ def local(source: str) -> str:
 
 
 def usage(*, passages: bool = True) -> str:
-    """Spelling of the sources that hold ``passages``, or of all others, for help texts."""
-    known = [_format(scheme) for scheme in ("", *schemes())]
+    """Spelling of the sources that hold ``passages``, or of all others, for help texts of commands."""
+    known = [_format(scheme) for scheme in ("", *schemes()) if scheme != "memory"]
     *most, last = [item.usage for item in known if (item.holds == PASSAGES) == passages] or [""]
     return f"{', '.join(most)} or {last}" if most else last
 

@@ -211,10 +211,7 @@ def read(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use 
 
 
 def _read_file(path: Path, use: Use) -> tuple[str, bool, Questions]:
-    """(name, whether it declares version 2 (``"v2.0"``, ``"2.0"``), questions) of a file.
-
-    Raises DataError if no record has one of ``_LAYOUTS``, or one has a layout that is known, but not read.
-    """
+    """``questions_in`` a file."""
     if path.suffix in TABLES:
         value: Any = table_rows(path)
     else:
@@ -223,20 +220,28 @@ def _read_file(path: Path, use: Use) -> tuple[str, bool, Questions]:
     first = value[0][1] if isinstance(value, Lines) and value else None
     if isinstance(first, dict) and first.keys() == {"header"}:
         return str(path), False, mrqa_questions(path, value, use)
+    return questions_in(value, str(path))
+
+
+def questions_in(value: Any, place: str) -> tuple[str, bool, Questions]:
+    """(place, whether it declares version 2 (``"v2.0"``, ``"2.0"``), questions) of the JSON in ``place``.
+
+    Raises DataError if no record has one of ``_LAYOUTS``, or one has a layout that is known, but not read.
+    """
     records, is_squad = _records(value), isinstance(value, dict) and isinstance(value.get("data"), list)
     version_two = is_squad and _VERSION_TWO.fullmatch(str(value.get("version")).strip()) is not None
     layouts = [_layout(record) for _, record in records]
     for layout in filter(None, layouts):
         if layout.refused:
-            raise DataError(f"{path}: is {layout.refused}, which is not read; {_EXPECTED}")
+            raise DataError(f"{place}: is {layout.refused}, which is not read; {_EXPECTED}")
     if records and not any(layouts) and not is_squad:
-        raise DataError(f"{path}: holds {clip(records[0][1])}, not a SQuAD set; {_EXPECTED}")
+        raise DataError(f"{place}: holds {clip(records[0][1])}, not a SQuAD set; {_EXPECTED}")
     other = _ARTICLE if is_squad else _RECORD
     questions = (
         (layout or other).questions(position, record, not version_two)
         for (position, record), layout in zip(records, layouts, strict=True)
     )
-    return str(path), version_two, chain.from_iterable(questions)
+    return place, version_two, chain.from_iterable(questions)
 
 
 def _records(value: Any) -> list[Record]:
@@ -401,7 +406,7 @@ def _answers_json(golds: tuple[Gold, ...]) -> list[dict[str, Any]]:
 
 
 FORMAT = Format(
-    "SQuAD JSON, JSON Lines, CSV, Parquet or save_to_disk (files, folders, globs)",
+    "FILE (JSON, JSON Lines, CSV or Parquet), FOLDER (of files, or from save_to_disk), 'GLOB'",
     "a file",
     open=read,
     joins=True,

@@ -238,6 +238,9 @@ def require_usable(job: Job) -> None:
         # Where the inputs lie does not matter: their content is compared when they have been read.
         read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
         if identify(asdict(started), read).run_hash != identify(asdict(job.config), read).run_hash:
+            for setting, source in started.data.opened.items():
+                if sources.split_scheme(str(source))[0] == "memory":
+                    sources.require_present(source, setting)
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
         lost = lost_logger(record.config, asdict(job.config), job.machine)

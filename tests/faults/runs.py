@@ -372,7 +372,7 @@ FAULTS = (
           old="under(f\"{frame.f_globals.get('__name__', '')}.\", trusted)", new="True"),
     Fault(name="train() in Python ignores its settings", at="api:train",
           test="test_training_from_python_matches_the_command",
-          old="overrides, folder=folder", new="[], folder=folder"),
+          old="settings, folder=folder", new="[], folder=folder"),
     Fault(name="data frame merges all systems", at="notebooks:runs",
           test="test_only_varying_settings_have_a_column",
           old="systems[str(path)]", new='"all"'),

@@ -18,7 +18,7 @@ def snippets(page: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize(("page", "count"), [("python", 5), ("from_the_pipeline", 4)])
+@pytest.mark.parametrize(("page", "count"), [("python", 6), ("from_the_pipeline", 4)])
 def test_snippets_run(page, count, span_run, question_set, tmp_path, monkeypatch, capsys):
     (tmp_path / "RUN").symlink_to(span_run)
     (tmp_path / "experiments").symlink_to(DOCS.parent / "experiments")
