@@ -36,7 +36,7 @@ from qa_arch.files import (
     write_json,
 )
 from qa_arch.manifest import from_extras
-from qa_arch.types import Protocol, QuestionSet
+from qa_arch.types import Protocol, QuestionSet, rules_of
 
 SCHEMA = 4
 """A change of it comes with a script that migrates records; no code here reads earlier ones."""
@@ -131,9 +131,8 @@ class SplitFacts(_Extensible):
 
     @property
     def rules(self) -> str:
-        """End of a note: how answers in another language than English were compared."""
-        language = self.details.get("language")
-        return f", answers compared by the rules of language {language}" if language else ""
+        """``rules_of`` the set's language."""
+        return rules_of(self.details.get("language", "en"))
 
     @property
     def counts(self) -> dict[str, int]:

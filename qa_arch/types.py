@@ -5,16 +5,19 @@ Offsets are always character (code point) offsets into ``Example.context``, end 
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
 Protocol = Literal["1.1", "2.0"]
+"""SQuAD evaluation version: 2.0 has unanswerable questions, 1.1 has none."""
 Language = Literal["en", "ar", "de", "es", "hi", "ja", "ko", "ru", "th", "tr", "vi", "zh"]
 """Languages that ``metrics.squad.normaliser`` has rules for."""
-"""SQuAD evaluation version: 2.0 has unanswerable questions, 1.1 has none."""
 ASKING = ("what", "which", "who", "whom", "whose", "when", "where", "why", "how")
 _HOW = {"many": "how many", "much": "how much", "long": "how long"}
 
@@ -63,6 +66,11 @@ class Example:
         return next((gold for gold in self.answers if gold.start >= 0), None)
 
 
+def rules_of(language: str) -> str:
+    """End of a note: how answers in another language than English were compared."""
+    return "" if language == "en" else f", answers compared by the rules of language {language}"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A skipped record: where it is, what is wrong, what to do."""
@@ -75,21 +83,40 @@ class Problem:
         return f"{self.file}: {self.where}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class QuestionSet:
-    """Questions of one split in file order, with their name, protocol and fingerprint."""
+    """Questions of one split in file order, with their name and protocol."""
 
     name: str
     examples: tuple[Example, ...]
     protocol: Protocol
-    fingerprint: str
-    """SHA-256 over the content of the questions (order included), not over file bytes."""
     skipped: tuple[Problem, ...] = ()
     language: str = "en"
     """Language whose rules normalise the answers (``metrics.squad.normaliser``)."""
 
     def __len__(self) -> int:
         return len(self.examples)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 (hex) of all questions in order, and of the language if it is not English; not of a file.
+
+        Plausible answers, which neither training nor scoring uses, count in generated sets only: of SQuAD 2.0
+        the official files have them and the hub's set has not.
+        """
+        digest = hashlib.sha256(b"" if self.language == "en" else self.language.encode())
+        previous = None
+        for example in self.examples:
+            # Consecutive questions on a passage hash its text once: null means "same as the previous".
+            context = None if example.context == previous else example.context
+            previous = example.context
+            answers = [[gold.text, gold.start] for gold in example.answers]
+            plausible = [[gold.text, gold.start] for gold in example.plausible if example.kind]
+            record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
+            if example.original is not None:
+                record.append(example.original)
+            digest.update(json.dumps(record).encode("ascii"))
+        return digest.hexdigest()
 
     @property
     def titles(self) -> frozenset[str]:

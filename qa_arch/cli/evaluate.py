@@ -38,10 +38,8 @@ from qa_arch.metrics.squad import (
     missing_ids,
     score_questions,
 )
-from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.process import gc_disabled
-from qa_arch.records import DEV, RECORD, SplitFacts, read_record
-from qa_arch.types import Protocol
+from qa_arch.types import Protocol, rules_of
 
 EXIT_MISSING = 3
 """Exit code if questions have no prediction."""
@@ -113,7 +111,7 @@ def _score_files(args: argparse.Namespace) -> int:
     questions = open_passages(args.data, use="scoring", language=args.language or ENGLISH)
     protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
     source = "from the data" if args.protocol == "auto" else "from --protocol"
-    _say(f"protocol: SQuAD {protocol} ({source}){SplitFacts.of(questions).rules}")
+    _say(f"protocol: SQuAD {protocol} ({source}){rules_of(questions.language)}")
     if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
         raise ConfigError(
             "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
@@ -171,6 +169,9 @@ def _print_ids(message: str, ids: Collection[str]) -> None:
 
 def _score_run(args: argparse.Namespace) -> int:
     """Score a run, write predictions and record into its folder, and print the scores."""
+    from qa_arch.models.checkpoint_files import names_checkpoint
+    from qa_arch.records import DEV, RECORD, read_record
+
     reason = "is for prediction files; --run writes predictions.json, which --predictions reads"
     refuse_options(args, _FILE_OPTIONS, reason)
     if args.train:

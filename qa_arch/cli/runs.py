@@ -1,4 +1,7 @@
-"""Shared parts of commands about runs: options, loading, and suggestions of what to run next."""
+"""Shared parts of commands about runs: options, loading, and suggestions of what to run next.
+
+Commands on files import this too: what only runs need is imported where it is used.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,14 @@ from qa_arch.data.sources import open_listed, usage
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
 from qa_arch.metrics.squad import ENGLISH, LANGUAGES
-from qa_arch.models.checkpoint_files import names_checkpoint, record_folder
 from qa_arch.process import gc_disabled
-from qa_arch.records import CALIBRATION, CHECKPOINTS, DEV, RunRecord, Runs, read_trained, require_folder
 from qa_arch.results.tables import FORMATS, print_table
 from qa_arch.types import QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.models.checkpoint_files import Settings
     from qa_arch.qa.reader import Reader
+    from qa_arch.records import RunRecord, Runs
 
 log = logging.getLogger(__name__)
 PRECISIONS = ("fp32", "bf16", "fp16", "int8")
@@ -157,6 +159,9 @@ def require_runs(sources: Sequence[str]) -> None:
 
     Does not import torch.
     """
+    from qa_arch.models.checkpoint_files import names_checkpoint
+    from qa_arch.records import read_trained, require_folder
+
     for source in sources:
         require_folder(source)
         if not names_checkpoint(source):
@@ -190,6 +195,9 @@ def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:
 
 def checkpoint_folder(source: str) -> Path:
     """Folder of the run that a downloaded checkpoint becomes."""
+    from qa_arch.models.checkpoint_files import record_folder
+    from qa_arch.records import CHECKPOINTS
+
     return Path("runs") / CHECKPOINTS / record_folder(source)
 
 
@@ -218,6 +226,7 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
     scored = {folder: record for folder, record in runs if record.status == "ok" and record.scores}
     if not scored:
         return []
+    from qa_arch.records import CALIBRATION, DEV
     from qa_arch.results.systems import group_by_system
 
     split = DEV if all(DEV in record.scores for record in scored.values()) else CALIBRATION

@@ -6,7 +6,6 @@ Text is never stripped or normalised.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 import statistics as numbers
@@ -175,17 +174,24 @@ def _listed(fields: Mapping[str, Any], name: str) -> list[Any]:
 
 def _golds(answers: list[Any], name: str, context: str, use: Use) -> tuple[Gold, ...]:
     """Answers that are not empty, verified as far as ``use`` needs it."""
-    golds = (_gold(answer, f"{name}[{index}]", context, use) for index, answer in enumerate(answers))
-    return tuple(gold for gold in golds if gold is not None)
+    golds = []
+    for index, answer in enumerate(answers):
+        try:
+            gold = _gold(answer, context, use)
+        except RecordError as fault:
+            raise RecordError(f"{name}[{index}]{fault.where}", fault.message) from None
+        if gold is not None:
+            golds.append(gold)
+    return tuple(golds)
 
 
-def _gold(answer: Any, where: str, context: str, use: Use) -> Gold | None:
+def _gold(answer: Any, context: str, use: Use) -> Gold | None:
     """The answer, without a place if it is not at its offset and ``use`` needs none; None if it is empty."""
     if not isinstance(answer, dict):
-        raise RecordError(where, wrong_type(answer, dict))
-    if not require_field(answer, "text", str, f"{where}.").strip():
+        raise RecordError("", wrong_type(answer, dict))
+    if not require_field(answer, "text", str, ".").strip():
         return None
-    text, start = _text(answer, "text", f"{where}."), _as_integer(answer.get("answer_start"))
+    text, start = _text(answer, "text", "."), _as_integer(answer.get("answer_start"))
     if type(start) is int and start >= 0 and context.startswith(text, start):
         return Gold(text, start)
     offsets = [match.start() for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
@@ -194,13 +200,13 @@ def _gold(answer: Any, where: str, context: str, use: Use) -> Gold | None:
     if use != "training":
         return Gold(text, -1)
     if start is not None:
-        require_field({"answer_start": start}, "answer_start", int, f"{where}.")
+        require_field({"answer_start": start}, "answer_start", int, ".")
     remedy = "occurs nowhere in the context; correct the text or the context"
     if offsets:
         places = " and ".join(map(str, offsets))
         remedy = f"occurs at {places}; {'add' if start is None else 'correct'} answer_start"
     given = "is missing" if start is None else f"is {start}"
-    raise RecordError(f"{where}.answer_start", f"{given}, but {clip(text)} {remedy}")
+    raise RecordError(".answer_start", f"{given}, but {clip(text)} {remedy}")
 
 
 Questions = Iterable[RawQuestion | RecordError]
@@ -270,30 +276,8 @@ def question_set(
     skipped: Iterable[Problem] = (),
     language: str = ENGLISH,
 ) -> QuestionSet:
-    """QuestionSet of ``examples`` with its fingerprint."""
-    examples = tuple(examples)
-    return QuestionSet(name, examples, protocol, fingerprint(examples, language), tuple(skipped), language)
-
-
-def fingerprint(examples: Iterable[Example], language: str = ENGLISH) -> str:
-    """SHA-256 (hex) of all questions in order, and of the language if it is not English.
-
-    Plausible answers, which neither training nor scoring uses, count in generated sets only: of SQuAD 2.0 the
-    official files have them and the hub's set has not.
-    """
-    digest = hashlib.sha256(b"" if language == ENGLISH else language.encode())
-    previous = None
-    for example in examples:
-        # Consecutive questions on a passage hash its text once: null means "same as the previous".
-        context = None if example.context == previous else example.context
-        previous = example.context
-        answers = [[gold.text, gold.start] for gold in example.answers]
-        plausible = [[gold.text, gold.start] for gold in example.plausible if example.kind]
-        record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
-        if example.original is not None:
-            record.append(example.original)
-        digest.update(json.dumps(record).encode("ascii"))
-    return digest.hexdigest()
+    """QuestionSet of ``examples``."""
+    return QuestionSet(name, tuple(examples), protocol, tuple(skipped), language)
 
 
 def statistics(questions: QuestionSet) -> dict[str, Any]:

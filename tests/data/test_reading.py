@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qa_arch.data.question_sets import fingerprint, question_set
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
@@ -446,6 +446,10 @@ def test_write_groups_adjacent_questions_and_marks_negatives():
 
 
 BASE = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),), (Gold("coast", 54),), "negation")
+
+
+def fingerprint(examples):
+    return question_set("", examples, "2.0").fingerprint
 
 
 def test_fingerprint_depends_on_fields_and_order_but_not_on_object_identity():

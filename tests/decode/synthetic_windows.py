@@ -42,7 +42,7 @@ def make_windows(sizes, tokens=12, before=3, words=40, seed=0):
     logits = torch.randn(2, len(example), before + tokens, generator=generator) * 2
     logits[:, :, :before] = -torch.inf
     null = torch.randn(2, len(example), generator=generator)
-    return QuestionSet("synthetic", examples, "2.0", "0"), table, make_logits(*logits, *null)
+    return QuestionSet("synthetic", examples, "2.0"), table, make_logits(*logits, *null)
 
 
 def rank_windows(windows, search="band", order=None, *, n_best=20, max_answer_tokens=30) -> Ranking:

@@ -18,7 +18,7 @@ CONTEXT = "Ada met  Bob in Rome"
 
 
 def questions(count=1, context=CONTEXT) -> QuestionSet:
-    return QuestionSet("two", tuple(Example(f"id{q}", "who", context) for q in range(count)), "2.0", "0")
+    return QuestionSet("two", tuple(Example(f"id{q}", "who", context) for q in range(count)), "2.0")
 
 
 def spans(*windows, null) -> tuple[SpanCandidates, np.ndarray, np.ndarray]:

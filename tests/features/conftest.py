@@ -65,6 +65,6 @@ def make_set() -> Callable[..., QuestionSet]:
                     start = context.index(text, start + 1)
                 golds = (Gold(text, start),)
             examples.append(Example(f"q{number}", question, context, "Velmora", golds))
-        return QuestionSet("test", tuple(examples), "2.0", f"{hash(tuple(examples))}")
+        return QuestionSet("test", tuple(examples), "2.0")
 
     return make

@@ -73,7 +73,7 @@ def test_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed)
     prepare_cached(questions, bert, tmp_path, **LENGTHS)
     settings, question_set, tokenizer = dict(LENGTHS), questions, bert
     if changed == "questions":
-        question_set = dataclasses.replace(questions, fingerprint="other")
+        question_set = dataclasses.replace(questions, language="de")
     elif changed == "tokenizer":
         tokenizer = tokenizers.build("wordpiece", ["other texts than before"], 90)
     elif changed == "padding":

@@ -226,7 +226,7 @@ def test_windows_cover_every_token_with_the_exact_overlap(
     end = data.draw(st.integers(begin + 1, len(context)))
     example = Example("q", question, context, "", (Gold(context[begin:end], begin),))
     table = prepare(
-        QuestionSet("s", (example,), "2.0", ""),
+        QuestionSet("s", (example,), "2.0"),
         family.tokenizer,
         max_length=max_length,
         stride=stride,

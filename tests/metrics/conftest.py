@@ -24,6 +24,6 @@ def gold_set() -> Any:
             Example(id_, "", "", answers=tuple(Gold(text, 0) for text in texts))
             for id_, texts in golds.items()
         )
-        return QuestionSet("invented", tuple(examples), protocol, fingerprint="")
+        return QuestionSet("invented", tuple(examples), protocol)
 
     return build

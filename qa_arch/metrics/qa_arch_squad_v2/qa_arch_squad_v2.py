@@ -51,7 +51,7 @@ class QaArchSquadV2(evaluate.Metric):
             for id_, gold in golds
         )
         language = ENGLISH if self.config_name == "default" else self.config_name
-        questions = QuestionSet("", examples, "2.0", "", language=language)
+        questions = QuestionSet("", examples, "2.0", language=language)
         texts = {row["id"]: row["prediction_text"] for row in predictions}
         odds = {row["id"]: row["no_answer_probability"] for row in predictions}
         return score(questions, texts, null_scores=odds, threshold=no_answer_threshold).flat()
