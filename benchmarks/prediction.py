@@ -145,7 +145,7 @@ def build_predictor(precision: Precision) -> Reader:
 def onnx_predictor(folder: Path, precision: Precision) -> Reader:
     """The same model, exported to ``folder`` and run by ONNX Runtime."""
     if importlib.util.find_spec("onnxruntime") is None or importlib.util.find_spec("onnxscript") is None:
-        raise NotMeasuredError("ONNX is not installed (pip install 'qa-arch[onnx]')")
+        raise NotMeasuredError("ONNX is not installed (pip install -e '.[onnx]')")
     from qa_arch.export.onnx import export_onnx
 
     sample = subset(inputs.questions(True), 20, inputs.SEED)

@@ -128,7 +128,9 @@ def test_notebook_has_one_bar_per_epoch_that_ends_with_its_scores(trainer, modul
     callback = progress.TrainingProgress("<bert>", history(), live=True)
     run_epochs(callback, trainer, module, [SCORES, SCORES])
     first, second = cells
-    assert first[0]["text/html"].startswith('<progress value="1" max="4"></progress> &lt;bert&gt; epoch 1/2: ')
+    assert first[0]["text/html"].startswith(
+        '<progress value="1" max="4"></progress> &lt;bert&gt; epoch 1/2: '
+    )
     assert "batch 4 of 4, 0:00 left, loss 1.500" in first[-2]["text/plain"]
     assert first[-1]["text/plain"].endswith("calibration: f1 61.23, loss 1.50")
     assert second[0]["text/plain"].startswith("<bert> epoch 2/2: batch 1 of 4")
