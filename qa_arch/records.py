@@ -708,9 +708,10 @@ def _missing_record(folder: Path) -> str:
 
 
 def run_named(source: str) -> str:
-    """The run folder of which ``source`` is a prefix: of its path, or of its name at any depth below ``runs``.
+    """The run folder whose path, or whose name at any depth below ``runs``, begins with ``source``.
 
-    ``source`` itself if it exists or begins no name. Raises RunError with the candidates if it begins several.
+    ``source`` itself if it exists or begins no name. Raises RunError naming the candidates if there are
+    several.
     """
     path = Path(source)
     if path.exists():

@@ -159,7 +159,8 @@ FIRST_STEP = "first optimizer step done"
 class TrainingProgress(pl.Callback):
     """Shows steps, rate, time left, loss and the last calibration F1 or task-specific score; rank 0 only.
 
-    ``live`` draws a bar in a terminal or notebook; elsewhere, and without it, lines are logged. Scores are read from ``history``, which must come before it in the list of callbacks.
+    ``live`` draws a bar in a terminal or notebook; elsewhere, and without it, lines are logged. Scores are
+    read from ``history``, which must come before it in the list of callbacks.
     """
 
     def __init__(self, label: str, history: History, live: bool) -> None:
