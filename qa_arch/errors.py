@@ -6,6 +6,7 @@ The command line prints them without a traceback, unless ``--debug`` is given, a
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk, an exceeded quota and a file that is too large."""
@@ -50,6 +51,14 @@ class UnavailableError(QaArchError):
 
 BRIEF = 160
 """Limit for messages of transformers, whose first line can be a paragraph."""
+
+
+def install(extra: str) -> str:
+    """How to install an extra of pyproject.toml: from the checkout, or from the wheel that was installed."""
+    is_checkout = (Path(__file__).parents[1] / "pyproject.toml").is_file()
+    return (
+        f"in the checkout: pip install -e '.[{extra}]'" if is_checkout else f"pip install 'FILE.whl[{extra}]'"
+    )
 
 
 def out_of_memory(error: BaseException) -> bool:

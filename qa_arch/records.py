@@ -717,6 +717,25 @@ def _missing_record(folder: Path) -> str:
     return f"{folder}: {f'holds no {RECORD}' if folder.is_dir() else 'no such run folder'}{hint}"
 
 
+def run_named(source: str) -> str:
+    """The run folder whose path, or whose name at any depth below ``runs``, begins with ``source``.
+
+    ``source`` itself if it exists or begins no name. Raises RunError naming the candidates if there are
+    several.
+    """
+    path = Path(source)
+    if path.exists():
+        return source
+    if len(path.parts) > 1:
+        folders = {file.parent for file in path.parent.glob(f"*/{RECORD}")}
+    else:
+        folders = {file.parent for file in _records_below(Path("runs"), Path("runs").glob(f"**/{RECORD}"))}
+    named = sorted(str(folder) for folder in folders if path.name and folder.name.startswith(path.name))
+    if len(named) > 1:
+        raise RunError(f"{source}: begins the names of {len(named)} runs; name one: {', '.join(named)}")
+    return named[0] if named else source
+
+
 def require_folder(source: str | Path) -> None:
     """Raise RunError if ``source`` is a file, such as the weights or the record in a run folder."""
     if Path(source).is_file():
@@ -787,14 +806,17 @@ def find_runs(
 ) -> list[tuple[Path, RunRecord]]:
     """Every run at or below paths and globs (``runs/bert-s*``), in path order, each once.
 
-    Raises RunError if a pattern matches nothing, no run is found, or a record or folder cannot be read; with
-    ``unreadable``, the last is appended to that list instead, as long as one record can be read.
+    A pattern that matches nothing may be the prefix of a run's name (``run_named``). Raises RunError if it
+    is none, no run is found, or a record or folder cannot be read; with ``unreadable``, the last is appended
+    to that list instead, as long as one record can be read.
     """
     problems: list[str] = [] if unreadable is None else unreadable
     paths: list[Path] = []
     for pattern in map(str, patterns):
         named = Path(pattern).exists()
         matches = [pattern] if named else sorted(glob.glob(pattern))  # noqa: PTH207
+        if not matches and (folder := run_named(pattern)) != pattern:
+            matches = [folder]
         if not matches:
             raise RunError(f"{pattern}: no such run or folder, and nothing matches it as a pattern")
         for match in map(Path, matches):

@@ -34,7 +34,7 @@ from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, obj
 from qa_arch.config.target import own_options
 from qa_arch.data.files import content_hash, packaged_files
 from qa_arch.data.sources import identity
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
 from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_atomic, write_json
 from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
@@ -401,7 +401,7 @@ class Sweep:
         try:
             from qa_arch.search import search, space_of
         except ImportError as error:
-            message = f"hydra/sweeper=qa_optuna: {error}; pip install 'qa-arch[optuna]'"
+            message = f"hydra/sweeper=qa_optuna: {error}; {install('optuna')}"
             raise UnavailableError(message) from error
         space, dry = space_of(given.swept), self.missing is not None
         search(self.folder, space, launch, **given.plugin("sweeper"), seeds=seeds, dry=dry)

@@ -63,7 +63,7 @@ def browser() -> Iterator[Any]:
 
     Module-scoped, because no other event loop can run in the process while playwright does.
     """
-    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
+    sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
     if path is None:
         pytest.skip(f"no browser found (looked for {', '.join(BROWSERS)})")

@@ -7,8 +7,8 @@ import pytest
 
 import qa_arch
 
-nbformat = pytest.importorskip("nbformat", reason="no nbclient: pip install 'qa-arch[dev]'")
-nbclient = pytest.importorskip("nbclient", reason="no nbclient: pip install 'qa-arch[dev]'")
+nbformat = pytest.importorskip("nbformat", reason="no nbclient: pip install -e '.[dev]'")
+nbclient = pytest.importorskip("nbclient", reason="no nbclient: pip install -e '.[dev]'")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 

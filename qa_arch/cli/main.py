@@ -70,6 +70,8 @@ exit codes: 0 success, 1 a run failed or a file cannot be written, 2 wrong usage
 3 questions without a prediction, 4 unusable data, 5 unusable run folder, 6 something needed is
 unavailable (an encoder, a package, a device, the hub), 70 a bug in qa-arch, 130 interrupted"""
 INTERNAL, INTERRUPTED = 70, 130
+RUN_ARGUMENTS = ("run_folder", "config_from", "sources")
+"""Arguments that name runs, for which the beginning of a name will do."""
 HYDRA_FLAGS = {
     ("--cfg", "-c", "--resolve", "--package", "-p"): "train --dry-run prints the config, resolved",
     ("--config-name", "-cn", "--experimental-rerun"): "choose experiment=NAME, or --config-from RUN",
@@ -156,6 +158,11 @@ def _run(arguments: list[str], args: argparse.Namespace) -> int:
         parser.print_help()
         return 0
     refuse_repeated(getattr(args, "overrides", ()))
+    for name in RUN_ARGUMENTS:
+        if given := getattr(args, name, None):
+            from qa_arch.records import run_named
+
+            setattr(args, name, run_named(given) if isinstance(given, str) else [*map(run_named, given)])
     if not sys.stderr.isatty():  # the hub's clients read these when they are imported
         for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
             os.environ.setdefault(name, "1")

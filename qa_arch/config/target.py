@@ -20,7 +20,7 @@ from typing import Any
 
 from qa_arch.config.check import convert, suggest
 from qa_arch.config.schema import Config
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, UnavailableError, install
 
 TRUSTED = ("qa_arch", "baselines")
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
@@ -222,8 +222,7 @@ def require_packages(name: str, what: str, instead: str = "") -> None:
     """
     for module in OPTIONAL[name]:
         if importlib.util.find_spec(module) is None:
-            install = f"pip install 'qa-arch[{name}]'"
-            raise UnavailableError(f"{what}: {module} is not installed; {install}{instead}")
+            raise UnavailableError(f"{what}: {module} is not installed; {install(name)}{instead}")
 
 
 def require_logger(name: str) -> None:

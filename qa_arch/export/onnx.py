@@ -26,7 +26,7 @@ from qa_arch.config.target import OPTIONAL
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import subset
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line, install
 from qa_arch.export import new_folder, sample
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
@@ -50,7 +50,7 @@ try:
     from onnxscript import BOOL, FLOAT, INT64, graph, script
     from onnxscript import opset18 as op
 except ImportError as error:
-    raise UnavailableError(f"an ONNX graph needs ONNX ({error}): pip install 'qa-arch[onnx]'") from error
+    raise UnavailableError(f"an ONNX graph needs ONNX ({error}); {install('onnx')}") from error
 
 OPSET, CONTRIB = 18, "com.microsoft"
 """Version of ONNX's operators, and the domain of those that only ONNX Runtime has."""

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from qa_arch.config.check import from_mapping
-from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line, install
 from qa_arch.files import read_json
 from qa_arch.nn.precision import Precision
 from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits
@@ -124,9 +124,7 @@ def _session(path: Path) -> Any:
     try:
         import onnxruntime
     except ImportError as error:
-        raise UnavailableError(
-            f"{path}: needs ONNX Runtime ({error}): pip install 'qa-arch[onnx]'"
-        ) from error
+        raise UnavailableError(f"{path}: needs ONNX Runtime ({error}); {install('onnx')}") from error
     if not path.is_file():
         raise RunError(f"{path}: missing; the export is incomplete, export the run again")
     options = onnxruntime.SessionOptions()

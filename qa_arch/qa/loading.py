@@ -58,6 +58,7 @@ from qa_arch.records import (
     read_finished,
     read_record,
     require_folder,
+    run_named,
 )
 from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
@@ -144,7 +145,8 @@ def load_predictor(
 
 
 def _sources(source: Source | Sequence[Source]) -> list[str]:
-    return [fspath(source)] if isinstance(source, str | PathLike) else [fspath(item) for item in source]
+    items = [source] if isinstance(source, str | PathLike) else source
+    return [run_named(fspath(item)) for item in items]
 
 
 def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:

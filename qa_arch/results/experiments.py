@@ -25,7 +25,7 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
 from qa_arch.files import read_json, replacing
 from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
@@ -359,7 +359,7 @@ def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
     try:
         from matplotlib import style
     except ImportError as error:
-        raise UnavailableError("figures need matplotlib: pip install 'qa-arch[plots]'") from error
+        raise UnavailableError(f"figures need matplotlib; {install('plots')}") from error
     svg, png = (path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png"))
     with style.context(["default", _STYLE]):
         figure = draw()

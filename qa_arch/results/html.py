@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from qa_arch.errors import UnavailableError
+from qa_arch.errors import UnavailableError, install
 from qa_arch.results.tables import Column, Table, render
 
 PAGE = Path(__file__).parent / "page"
@@ -136,7 +136,7 @@ def plotly_source() -> bytes:
     folders = spec.submodule_search_locations if spec else None
     path = Path(folders[0]) / "package_data" / "plotly.min.js" if folders else None
     if path is None or not path.is_file():
-        raise UnavailableError("reports are drawn by plotly.js: pip install 'qa-arch[report]'")
+        raise UnavailableError(f"reports are drawn by plotly.js; {install('report')}")
     return path.read_bytes()
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.files import as_list
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_scored
+from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_scored, run_named
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.compare import comparable, effects_table
 from qa_arch.results.effects import MeasureName, samples_of
@@ -34,6 +34,8 @@ from qa_arch.results.tables import Table
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+SCORES = ("exact", "f1", "span_exact", "span_f1")
+"""Columns of question rows that records keep as shares of 1."""
 Place = str | PathLike[str]
 """A run folder, a folder of runs, or a glob."""
 
@@ -41,6 +43,7 @@ Place = str | PathLike[str]
 class Run:
     """A run folder with its record, accepted wherever the path of a run is (``qa_arch.load(run)``).
 
+    ``folder`` may be the beginning of a run's name (``Run("bert-")``), if no other run's begins like this.
     Raises RunError if the folder has no readable record.
     """
 
@@ -49,7 +52,7 @@ class Run:
     """``run.json``: settings, data, machine, cost and scores."""
 
     def __init__(self, folder: Place) -> None:
-        path = Path(folder)
+        path = Path(run_named(str(folder)))
         self.record = read_scored(path)
         self.folder = path.parent if path.name == RECORD else path
 
@@ -92,8 +95,9 @@ class Run:
         return self.questions_of()
 
     def questions_of(self, split: str = DEV, data: str | Sequence[str] | None = None) -> DataFrame:
-        """One row per question of a scored set, indexed by id: kind, scores (0..1), character offsets of the
-        best span, null odds, whether the run abstained, confidence, outcome (named as in ``qa-arch show``).
+        """One row per question of a scored set, indexed by id: kind, scores in percent, character offsets of
+        the best span, null odds, whether the run abstained, confidence, outcome (named as in ``qa-arch
+        show``).
 
         ``data`` is the file, or another source, that the set was read from. It adds the texts, which records
         do not contain: ``title``, ``question``, ``context``, ``gold`` (tuples, empty if there is no answer)
@@ -103,6 +107,8 @@ class Run:
         from pandas import DataFrame
 
         frame = DataFrame(question_columns(self.folder, self.record, split)).set_index("id")
+        scores = [name for name in SCORES if name in frame]
+        frame[scores] = 100 * frame[scores]
         measure = self.record.measure(split)
         if measure is not None and is_squad(measure.protocol):
             judged = mistakes(load_questions(self.folder, self.record, split))

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import cycle
 from typing import Any
 
-from qa_arch.errors import RunError, UnavailableError, one_line
+from qa_arch.errors import RunError, UnavailableError, install, one_line
 from qa_arch.serving.lines import AnsweredPart, Answering, AnswerPart, Part
 
 WINDOW = 4
@@ -50,7 +50,7 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
     except Exception as error:  # Ray raises a plain Exception if a node takes too long
         reason = one_line(error, 200)
         raise UnavailableError(
-            f"--on ray: Ray failed to start ({reason}); pip install 'qa-arch[ray]', and check RAY_ADDRESS"
+            f"--on ray: Ray failed to start ({reason}); {install('ray')}, and check RAY_ADDRESS"
         ) from error
     try:
         cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import pytorch_lightning as pl
@@ -162,22 +163,28 @@ FIRST_STEP = "first optimizer step done"
 class TrainingProgress(pl.Callback):
     """Shows steps, rate, time left, loss and the last calibration F1 or task-specific score; rank 0 only.
 
-    Scores are read from ``history``, which must come before it in the list of callbacks.
+    ``live`` draws a bar in a terminal or notebook; elsewhere, and without it, lines are logged. Scores are
+    read from ``history``, which must come before it in the list of callbacks.
     """
 
     def __init__(self, label: str, history: History, live: bool) -> None:
         console = terminal.console(stderr=True)
         self.label, self.history = label, history
         self.has_stepped = False
-        live = live and console.is_terminal
+        self.in_notebook = live and console.is_jupyter
+        self.cell: Any = None
+        """Output of a notebook's cell that shows the current epoch."""
+        live = live and console.is_terminal and not self.in_notebook
         self.bar = Progress(_EpochLine(console), console=console, transient=True) if live else None
+        self.every = BAR_SECONDS if live or self.in_notebook else EVERY_SECONDS
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.on_train_epoch_start(trainer, pl_module)  # which a resumed epoch does not call
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.epoch_start = time.perf_counter()
-        self.last_update = self.epoch_start if self.bar is None else -math.inf  # a bar is updated at once
+        # A bar is updated at once.
+        self.last_update = self.epoch_start if self.every == EVERY_SECONDS else -math.inf
         self.first_batch: int | None = None
         self.title = f"{self.label} epoch {trainer.current_epoch + 1}/{trainer.max_epochs}"
         if self.bar is not None and trainer.is_global_zero:
@@ -193,18 +200,20 @@ class TrainingProgress(pl.Callback):
             return
         if not self.has_stepped and trainer.global_step:
             self.has_stepped = True
-            if self.bar is None:
+            if self.every == EVERY_SECONDS:
                 log.info("%s: %s", self.title, FIRST_STEP)
         self.first_batch = batch_idx if self.first_batch is None else self.first_batch
         now, done = time.perf_counter(), batch_idx + 1
         if self.bar is not None:
             self.bar.update(self.task, completed=done)
-        if now - self.last_update < (EVERY_SECONDS if self.bar is None else BAR_SECONDS):
+        if now - self.last_update < self.every:
             return
         self.last_update = now
         total, figures = trainer.num_training_batches, self._figures(trainer, pl_module, done, now)
         if self.bar is not None:
             self.bar.update(self.task, figures=figures)
+        elif self.in_notebook:
+            self._draw(done, total, f"{self.title}: batch {done} of {total}, {', '.join(figures)}")
         else:
             log.info("%s: batch %d of %d, %s", self.title, done, total, ", ".join(figures))
 
@@ -232,7 +241,22 @@ class TrainingProgress(pl.Callback):
             listed = ", ".join(f"{name} {score:.2f}" for name, score in scores.items())
             self._stop()  # or the line below would be written into the bar
             took = terminal.clock(time.perf_counter() - self.epoch_start)
-            log.info("%s done in %s; calibration: %s", self.title, took, listed or "not validated")
+            text = f"{self.title} done in {took}; calibration: {listed or 'not validated'}"
+            log.info("%s", text)
+            if self.in_notebook:
+                self._draw(trainer.num_training_batches, trainer.num_training_batches, text)
+                self.cell = None  # the next epoch has a line of its own
+
+    def _draw(self, done: int, total: int, text: str) -> None:
+        """Draw the epoch's bar again where it is in the notebook; rich would need ipywidgets for that."""
+        from IPython.display import display
+
+        bar = f'<progress value="{done}" max="{total}"></progress> {escape(text)}'
+        shown = {"text/html": bar, "text/plain": text}
+        if self.cell is None:
+            self.cell = display(shown, raw=True, display_id=True)
+        else:
+            self.cell.update(shown, raw=True)
 
     def on_exception(self, *_: Any) -> None:
         self._stop()

@@ -119,7 +119,7 @@ def test_missing_extras_are_reported_before_torch_is_imported():
     results = run_calls(*calls, missing=missing)
     for (module, message), (code, line, heavy) in zip(calls.values(), results, strict=True):
         assert (code, heavy) == (6, []), line
-        assert f"{module} is not installed; pip install 'qa-arch{message}" in line
+        assert f"{module} is not installed; in the checkout: pip install -e '.{message}" in line
 
 
 def test_commands_without_a_model_import_no_heavy_package(trained, tmp_path):

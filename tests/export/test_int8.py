@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-onnx = pytest.importorskip("onnx", reason="pip install 'qa-arch[onnx]'")
-pytest.importorskip("onnxruntime", reason="pip install 'qa-arch[onnx]'")
+onnx = pytest.importorskip("onnx", reason="pip install -e '.[onnx]'")
+pytest.importorskip("onnxruntime", reason="pip install -e '.[onnx]'")
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 

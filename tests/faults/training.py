@@ -200,7 +200,7 @@ FAULTS = (
           test="test_contract_catches_mistakes",
           old="difference(actual[shared], scores[0])", new="0.0"),
     Fault(name="progress bar waits for the GPU in every batch", at="on_train_batch_end", test="test_progress",
-          old="now - self.last_update < (EVERY_SECONDS if self.bar is None else BAR_SECONDS)", new="False"),
+          old="now - self.last_update < self.every", new="False"),
     Fault(name="smaller micro batch keeps the weights so far", at="run:_fit",
           test="test_micro_batch",
           old="model.load_state_dict(weights)", new="pass"),

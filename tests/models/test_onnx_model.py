@@ -7,8 +7,8 @@ from qa_arch.errors import RunError
 from qa_arch.models.onnx_model import BOUNDARIES, Description, OnnxModel
 from qa_arch.tensors import Batch
 
-onnx = pytest.importorskip("onnx", reason="pip install 'qa-arch[onnx]'")
-pytest.importorskip("onnxruntime", reason="pip install 'qa-arch[onnx]'")
+onnx = pytest.importorskip("onnx", reason="pip install -e '.[onnx]'")
+pytest.importorskip("onnxruntime", reason="pip install -e '.[onnx]'")
 FLOAT, INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 
 

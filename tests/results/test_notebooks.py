@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import qa_arch
+import qa_arch.results.notebooks
+from qa_arch.cli.main import main
 from qa_arch.errors import ConfigError, DataError, RunError
-from qa_arch.records import RECORD
+from qa_arch.records import RECORD, find_runs, read_record, run_named
 
 ROOT = Path(__file__).resolve().parents[2]
 ANSWER = ROOT / "experiments" / "answer" / "records"
@@ -77,9 +79,10 @@ def test_run_has_its_settings_scores_and_curves(demo):
 
 def test_question_rows_average_to_the_score(demo):
     questions = demo.questions
-    assert 100 * questions["f1"].mean() == pytest.approx(demo.record.compared_point("dev").f1)
+    assert questions["f1"].mean() == pytest.approx(demo.record.compared_point("dev").f1)
+    assert questions["span_f1"].max() == 100 >= questions["confidence"].max() * 100
     assert questions.index.is_unique
-    assert ((questions["outcome"] == "right") == (questions["exact"] == 1)).all()
+    assert ((questions["outcome"] == "right") == (questions["exact"] == 100)).all()
     false_answer = ~questions["answerable"] & ~questions["abstained"]
     assert ((questions["outcome"] == "false answer") == false_answer).all()
     run = qa_arch.Run(ANSWER / "seed13-bert")
@@ -89,7 +92,7 @@ def test_question_rows_average_to_the_score(demo):
 def test_answer_texts_come_from_the_scored_set(demo):
     questions = demo.questions_of(data="synthetic:dev")
     answered = questions[~questions["abstained"]]
-    right = answered[answered["exact"] == 1]
+    right = answered[answered["exact"] == 100]
     assert len(right) > 20
     assert all(row.answer in row.gold for row in right.itertuples())
     assert (questions[questions["abstained"]]["answer"] == "").all()
@@ -128,6 +131,30 @@ def test_run_is_path_like_and_has_a_one_line_repr(demo):
     assert "F1" in demo._repr_html_()
     with pytest.raises(RunError, match="no such run folder"):
         qa_arch.Run(DEMO / "nothing")
+
+
+def test_the_beginning_of_a_name_is_enough(demo, tmp_path, monkeypatch):
+    for name in ("trial/bert-s1", "trial/bert-s2", "other/proposed-s1", "other/deep/bert-x-s1"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        shutil.copy(demo.folder / RECORD, tmp_path / "runs" / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(qa_arch.results.notebooks, "read_scored", read_record)  # without their questions
+    for name, folder in {
+        "prop": "other/proposed-s1",
+        "bert-x": "other/deep/bert-x-s1",
+        "runs/trial/bert-s2": "trial/bert-s2",
+        "runs/other/p": "other/proposed-s1",
+    }.items():
+        assert qa_arch.Run(name).folder == Path("runs", folder)
+        assert [path for path, _ in find_runs([name], read_run=read_record)] == [Path("runs", folder)]
+    several = "bert-s: begins the names of 2 runs; name one: runs/trial/bert-s1, runs/trial/bert-s2"
+    for use in (qa_arch.Run, lambda name: find_runs([name]), qa_arch.load, run_named):
+        with pytest.raises(RunError, match=several):
+            use("bert-s")
+    assert main(["show", "bert-s"]) == RunError.exit_code
+    assert run_named("albert") == "albert"
+    with pytest.raises(RunError, match="no such run folder"):
+        qa_arch.Run("albert")
 
 
 def test_html_in_a_record_is_escaped(changed):

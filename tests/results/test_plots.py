@@ -61,5 +61,5 @@ def test_figures_are_reproducible_and_undated(table, tmp_path):
 
 def test_missing_matplotlib_names_the_install_command(table, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[plots\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install -e '\.\[plots\]'"):
         save_figure(lambda: draw_dots(table, DRAWN), tmp_path / "figure")

@@ -13,7 +13,7 @@ from reports import page_parts, page_tables
 from qa_arch.records import find_runs
 from qa_arch.results.report import write_report
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
 
 pytestmark = pytest.mark.slow
 WIDTHS = (390, 900, 1440)
@@ -231,7 +231,7 @@ def test_nothing_is_cut_off_in_print(report, visit):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_is_accessible(report, visit, scheme):
     """axe reports no violation, contrast of 4.5:1 included. The heading order depends on the data."""
-    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install 'qa-arch[dev]'")
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install -e '.[dev]'")
     page = visit(report[0], color_scheme=scheme)
     page.wait_for_selector("#question-detail .passage")
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-api = pytest.importorskip("mypy.api", reason="no mypy: pip install 'qa-arch[dev]'")
+api = pytest.importorskip("mypy.api", reason="no mypy: pip install -e '.[dev]'")
 ROOT = Path(__file__).resolve().parents[2]
 
 

@@ -17,7 +17,7 @@ from qa_arch.cli.main import main
 from qa_arch.errors import QaArchError
 from qa_arch.qa.loading import load_predictor
 
-onnx = pytest.importorskip("onnx", reason="pip install 'qa-arch[onnx]'")
+onnx = pytest.importorskip("onnx", reason="pip install -e '.[onnx]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 TEXT = "The song was written by Ada Stone in 1971. "
 RUNS_CODE = {

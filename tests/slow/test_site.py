@@ -10,7 +10,7 @@ import pytest
 
 import qa_arch
 
-pytest.importorskip("sphinx", reason="no sphinx: pip install 'qa-arch[docs]'")
+pytest.importorskip("sphinx", reason="no sphinx: pip install -e '.[docs]'")
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 

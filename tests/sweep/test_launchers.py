@@ -230,7 +230,7 @@ class Unloadable:
         (["sweep.devices=[0,1]"], 2, "sweep.devices: the cluster assigns devices"),
         (["hydra.launcher.timeout_minn=4"], 2, "timeout_minn"),
         (["hydra.launcher.nodes=2"], 2, "a point starts its own ranks on one machine"),
-        (["seed=1,2"], 6, "pip install 'qa-arch[slurm]'"),
+        (["seed=1,2"], 6, "pip install -e '.[slurm]'"),
     ],
 )
 def test_invalid_submission_is_refused(stubbed, submit_m, monkeypatch, arguments, exit_code, message):

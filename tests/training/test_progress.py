@@ -114,6 +114,28 @@ def test_bar_reads_the_loss_at_most_five_times_a_second(
     callback.on_exception(trainer, module, ValueError())
 
 
+def test_notebook_has_one_bar_per_epoch_that_ends_with_its_scores(trainer, module, tick, monkeypatch):
+    tick(0.25)
+    console = SimpleNamespace(is_jupyter=True, is_terminal=False)
+    monkeypatch.setattr(progress.terminal, "console", lambda **_: console)
+    cells: list[list[dict[str, str]]] = []
+
+    def display(shown, *, raw, display_id):
+        cells.append([shown])
+        return SimpleNamespace(update=lambda shown, raw, cell=cells[-1]: cell.append(shown))
+
+    monkeypatch.setattr("IPython.display.display", display)
+    callback = progress.TrainingProgress("<bert>", history(), live=True)
+    run_epochs(callback, trainer, module, [SCORES, SCORES])
+    first, second = cells
+    assert first[0]["text/html"].startswith(
+        '<progress value="1" max="4"></progress> &lt;bert&gt; epoch 1/2: '
+    )
+    assert "batch 4 of 4, 0:00 left, loss 1.500" in first[-2]["text/plain"]
+    assert first[-1]["text/plain"].endswith("calibration: f1 61.23, loss 1.50")
+    assert second[0]["text/plain"].startswith("<bert> epoch 2/2: batch 1 of 4")
+
+
 @pytest.mark.parametrize("width", [40, 80, 140])
 def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module, tick, monkeypatch, width):
     """Otherwise the line would follow the bar on its row, and the bar would be drawn again below."""

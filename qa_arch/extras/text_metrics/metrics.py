@@ -17,7 +17,7 @@ from itertools import zip_longest
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from qa_arch.errors import DataError, UnavailableError
+from qa_arch.errors import DataError, UnavailableError, install
 from qa_arch.types import Example, QuestionSet
 
 ORDERS = (1, 2, 3, 4)
@@ -104,7 +104,7 @@ def _library(name: str, metric: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UnavailableError(f"{metric} needs {name.split('.')[0]}: pip install 'qa-arch[text]'") from error
+        raise UnavailableError(f"{metric} needs {name.split('.')[0]}; {install('text')}") from error
 
 
 def _mean_percent(values: Sequence[float]) -> float:

@@ -65,4 +65,4 @@ def test_missing_package_is_reported_before_the_run_is_read(qa_arch, tmp_path, m
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     options = ("--out", tmp_path / "small", "--method", "heads", "--heads", 1)
     code, _, err = qa_arch("compress", tmp_path / "nowhere", *options)
-    assert (code, "pip install 'qa-arch[compress]'" in err) == (6, True)
+    assert (code, "pip install -e '.[compress]'" in err) == (6, True)

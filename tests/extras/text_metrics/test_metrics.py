@@ -141,7 +141,7 @@ def test_missing_library_names_the_install_command(metric, package, monkeypatch)
     for name in [name for name in sys.modules if name.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(UnavailableError, match=r"pip install 'qa-arch\[text\]'"):
+    with pytest.raises(UnavailableError, match=r"pip install -e '\.\[text\]'"):
         metric(["a"], [["a"]])
 
 

@@ -10,10 +10,8 @@ from service import RuleReader
 
 from qa_arch.manifest import module_of
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install 'qa-arch[dev]'")
-axe = pytest.importorskip(
-    "axe_playwright_python.sync_playwright", reason="no axe: pip install 'qa-arch[dev]'"
-)
+sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install -e '.[dev]'")
+axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe: pip install -e '.[dev]'")
 expect = sync_api.expect
 
 PASSAGE = "By the mill stands a bridge."

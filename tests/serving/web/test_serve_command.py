@@ -71,7 +71,7 @@ def test_missing_extra_names_the_install_command(runs, qa_arch, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("qa_arch.serving")]:
         monkeypatch.delitem(sys.modules, name)
     code, _, error = qa_arch("serve", bert)
-    assert (code, "pip install 'qa-arch[serve]'" in error) == (6, True)
+    assert (code, "pip install -e '.[serve]'" in error) == (6, True)
 
 
 @pytest.mark.parametrize("host", ["no.such.host.invalid", ".local", "a" * 70])
