@@ -3,8 +3,8 @@
 The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
 (``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
 ``score`` the scores and writes the files. A set may be scored if the run was not trained on its articles and
-the config leaves it open: with ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each
-access is logged in ``experiments/<name>/dev_openings.jsonl``.
+the config leaves it open: with ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it,
+and each access is logged in ``experiments/<name>/dev_openings.jsonl``.
 """
 
 from __future__ import annotations
