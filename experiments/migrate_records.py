@@ -407,12 +407,16 @@ def without_retired(config: Mapping[str, Any], retired: Mapping[str, Any], path:
 
 
 def without_unread(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The config without the sections that its model does not read, and with today's CSV logger."""
+    """The config without the sections that its model does not read, with today's CSV logger, and with the
+    steps of the former command ``compress`` numbered."""
     task = (config.get("model") or {}).get("task")
     config = {key: value for key, value in config.items() if task in READ_BY.get(key, (task,))}
     if (config.get("logger") or {}).get("_target_") == CSV_LOGGER:
         target = "pytorch_lightning.loggers.CSVLogger"
         config["logger"] = {"_target_": target, "save_dir": "{folder}", "name": "csv"}
+    if not isinstance(config.get("compression"), Mapping):
+        steps = config.pop("compression", None) or ()
+        config |= {"compression": {str(n): step for n, step in enumerate(steps, 1)}} if steps else {}
     return config
 
 

@@ -80,6 +80,30 @@ class Recipe:
         return import_module(self.module)
 
 
+class ModelChange:
+    """Base of a section of settings that changes the model of the run ``init_from`` before it is trained on.
+
+    Its fields are a choice of the config group of the section's name.
+    """
+
+    @property
+    def label(self) -> str:
+        """What is added to the model's name."""
+        raise NotImplementedError
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Dotted setting -> value that such a run has unless the command line chooses another."""
+        return {}
+
+    def check(self, config: Any) -> None:
+        """Raise an error for what cannot work, before any weights are loaded."""
+
+    def change(self, config: Any, parts: Any) -> Any:
+        """The ``SpanParts`` with the changed model; ``parts.model`` may be modified."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Metrics:
     """Scores that ``qa-arch evaluate`` adds to the official ones of a prediction file."""
@@ -100,7 +124,8 @@ class Extra:
     recipes: Mapping[str, Recipe] = field(default_factory=dict)
     """By the ``task`` in a model's YAML."""
     sections: Mapping[str, type] = field(default_factory=dict)
-    """Section of the config -> the dataclass of its settings. It is None where no choice states it."""
+    """Section of the config -> the dataclass of its settings, perhaps a ``ModelChange``. It is None where no
+    choice states it."""
     formats: Mapping[str, str] = field(default_factory=dict)
     """Scheme of a data source -> ``MODULE`` or ``MODULE:NAME`` of its ``data.files.Format``, by default
     ``FORMAT``."""

@@ -41,6 +41,7 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.data import sources
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import files_hash, parse_json, read_json
+from qa_arch.manifest import from_extras
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -50,6 +51,7 @@ from qa_arch.records import (
     TRAIN,
     DevAccess,
     EncoderRun,
+    Parent,
     RunRecord,
     TeacherFacts,
     read_record,
@@ -68,10 +70,11 @@ NEUTRAL = (
     "trainer.log_every",
 )
 """Settings that do not affect results: where a run is stored and how it is displayed."""
-PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
+PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher", "init_from")
 """Locations of input files, in place of which ``run_hash`` has the hashes of their content."""
-GLOVE, ENCODER, TEACHER = "glove", "encoder", "teacher"
-"""Inputs of a run besides its sets: word vectors, the pre-training run of its encoder, the teacher."""
+GLOVE, ENCODER, TEACHER, PARENT = "glove", "encoder", "teacher", "parent"
+"""Inputs of a run besides its sets: word vectors, the pre-training run of its encoder, the teacher, and the
+run whose model it started from."""
 
 PACKAGES = (
     *("qa-arch", "torch", "transformers", "tokenizers", "datasets"),
@@ -113,12 +116,14 @@ def inputs_of(
     vectors: str | None = None,
     encoder: EncoderRun | None = None,
     teacher: TeacherFacts | None = None,
+    parent: Parent | None = None,
 ) -> dict[str, str]:
     """Input -> hash of its content, of those that a run has; ``sets`` and ``vectors`` are fingerprints."""
     others = {
         GLOVE: vectors,
         ENCODER: None if encoder is None else encoder.run_hash,
         TEACHER: None if teacher is None else teacher.fingerprint,
+        PARENT: None if parent is None else parent.run_hash,
     }
     return {name: hash_ for name, hash_ in {**sets, **others}.items() if hash_ is not None}
 
@@ -216,9 +221,12 @@ def new_record(
 ) -> RunRecord:
     """Record of a run of ``config`` that is made now, with this code and these packages.
 
-    ``inputs`` are those of ``identify``, ``fields`` further fields of the record.
+    ``inputs`` are those of ``identify``, ``fields`` further fields of the record. Sections of extras that the
+    config does not state are left out: the run can be read without these extras.
     """
     head, dirty = commit()
+    unused = {name for name in from_extras("sections") if config.get(name) is None}
+    config = {key: value for key, value in config.items() if key not in unused}
     return RunRecord(
         name=config["name"],
         model=str(config["model"].get("name") or config["model"]["_target_"]),
@@ -378,13 +386,17 @@ def encoder_run(name: str | None) -> EncoderRun | None:
     if name is None or (run := pretrained_run(name)) is None:
         return None
     _, record = run
-    inputs = inputs_of({split: facts.fingerprint for split, facts in record.data.items()})
     return EncoderRun(
-        model=record.model,
-        seed=record.seed,
-        run_hash=record.run_hash,
-        system=identify({**record.config, "seed": None}, inputs).run_hash,
+        model=record.model, seed=record.seed, run_hash=record.run_hash, system=system_hash(record)
     )
+
+
+def system_hash(record: RunRecord) -> str:
+    """What identifies a run but for its seed, and for the seeds of what it started from."""
+    inputs = {split: facts.fingerprint for split, facts in record.data.items()}
+    for name, source in ((ENCODER, record.encoder), (PARENT, record.parent)):
+        inputs[name] = None if source is None else source.system
+    return identify({**record.config, "seed": None}, inputs_of(inputs)).run_hash
 
 
 def _only_match(pattern: str) -> Path:

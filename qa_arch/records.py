@@ -250,13 +250,24 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parent:
-    """The run that a compressed run was made from."""
+    """The run whose model a run started from (``init_from``)."""
 
     run: str
-    """Name of its folder, or of the checkpoint."""
+    """Name of its folder."""
     run_hash: str
-    revision: str | None = None
-    """The hub's commit of a downloaded checkpoint, or the hash over its files."""
+    system: str | None = None
+    """Hash of its config without the seed."""
+    titles: tuple[str, ...] = ()
+    """Articles that it, or its teacher or parent, was trained or calibrated on, and the run itself is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where the weights of a run come from, before it is trained."""
+
+    parent: Parent | None = None
+    encoder: EncoderRun | None = None
+    initial: InitialWeights | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -454,13 +465,13 @@ class RunRecord:
     """Precision of matrix products, even if the config leaves it to the machine."""
     optimizer_bits: int | None = None
     encoder: EncoderRun | None = None
-    """None unless ``encoder.name`` names a pre-training run."""
+    """None unless ``encoder.name`` names a pre-training run, from which also a parent may have started."""
     initial: InitialWeights | None = None
     """None for a random encoder."""
     weights_bytes: int | None = None
     """Size of the weight files on disk; None if it was not recorded."""
     parent: Parent | None = None
-    """None unless the run is a compressed one."""
+    """None unless the run started from the model of another."""
     cost: Cost | None = None
     """None if not measured."""
     teacher: TeacherFacts | None = None
@@ -495,9 +506,9 @@ class RunRecord:
 
     @property
     def trained_titles(self) -> frozenset[str]:
-        """Articles that the run, or its teacher, was trained or calibrated on."""
+        """Articles that the run, its teacher or its parent was trained or calibrated on."""
         own = frozenset(title for facts in self.data.values() for title in facts.titles)
-        return own | frozenset(self.teacher.titles if self.teacher else ())
+        return own.union(*(source.titles for source in (self.teacher, self.parent) if source))
 
     def point(self, split: str, name: str) -> Point | None:
         return self.scores.get(split, {}).get(name)

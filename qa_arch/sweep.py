@@ -39,8 +39,8 @@ from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_at
 from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
 from qa_arch.process import ended_by_signals, module_command, start
-from qa_arch.provenance import ENCODER, NEUTRAL, encoder_folder, encoder_run, identify
-from qa_arch.records import RECORD, RunRecord
+from qa_arch.provenance import ENCODER, NEUTRAL, PARENT, encoder_folder, encoder_run, identify
+from qa_arch.records import RECORD, RunRecord, read_record
 from qa_arch.terminal import counted
 from qa_arch.training import jobs
 from qa_arch.training.jobs import CONFIG, Job
@@ -174,17 +174,19 @@ def sources(config: Config) -> dict[str, str]:
     inputs: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
     if data.open_dev:
         inputs["dev"] = data.dev
-    if config.glove.use and config.glove.path:
+    if config.glove.use and config.glove.path and not config.init_from:
         files = packaged_files(config.glove.path)
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
     recipe = recipe_of(config.model)
     identify = identity if recipe is None else import_module(recipe.data).identity
     hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
-    if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
+    if config.init_from:
+        hashes[PARENT] = read_record(config.init_from).run_hash
+    elif config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
         if path.is_file():
             hashes["tokenizer"] = content_hash(path)
-    if encoder := encoder_run(config.encoder.name):
+    if not config.init_from and (encoder := encoder_run(config.encoder.name)):
         hashes[ENCODER] = encoder.run_hash
     if teachers := config.distillation.teachers:
         hashes["teacher"] = joint_hash([teacher_identity(teacher) for teacher in teachers])

@@ -49,7 +49,7 @@ for group in ("model", "experiment", "debug"):
 def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
     """Copy ``parts`` of the checkout to ``root`` without the code, conf, tests and page of extras ``names``.
 
-    Links to these pages and lines that call these commands are removed from other pages.
+    Links to these pages and lines with these commands or sections are removed from other pages.
     """
     for part in parts:
         if (ROOT / part).is_dir():
@@ -61,11 +61,12 @@ def without(names: Collection[str], root: Path, parts: Collection[str]) -> Path:
         shutil.rmtree(root / "tests/extras" / name, ignore_errors=True)
         (root / f"docs/extras/{name}.md").unlink(missing_ok=True)
     pages = rf"\[([^]]*)\]\([^)]*extras/({'|'.join(names)})\.md[^)]*\)"
-    commands = [command for name in names for command in OWN[name].commands]
+    commands = [rf"qa-arch {command}\b" for name in names for command in OWN[name].commands]
+    commands += [rf"qa-arch train .*\b{section}=" for name in names for section in OWN[name].sections]
     for page in root.rglob("*.md"):
         text = re.sub(pages, r"\1", page.read_text(encoding="utf-8"))
         for command in commands:
-            text = re.sub(rf"^.*qa-arch {command}\b.*\n", "", text, flags=re.MULTILINE)
+            text = re.sub(rf"^.*{command}.*\n", "", text, flags=re.MULTILINE)
         page.write_text(text, encoding="utf-8")
     return root
 
@@ -163,7 +164,7 @@ def test_model_of_a_package_is_trained_and_tabulated(sample, tmp_path):
     assert "encoder" not in qa_arch("show", "run")
 
 
-COMMON = {"accuracy", "classification", "perplexity", "pretraining", "selection", "types"}
+COMMON = {"accuracy", "classification", "compression", "perplexity", "pretraining", "selection", "types"}
 """Names of extras that are also English words: the core may say them, but not compare anything with them."""
 
 

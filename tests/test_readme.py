@@ -12,7 +12,7 @@ import yaml
 from pages import commands, points
 
 from qa_arch.cli.main import COMMANDS, OWN, _parser, main
-from qa_arch.config.compose import compose, multirun
+from qa_arch.config.compose import compose, multirun, to_yaml
 from qa_arch.config.find import conf_folder
 from qa_arch.config.schema import LOSSES, recipes, validate
 from qa_arch.errors import ConfigError
@@ -59,15 +59,26 @@ def test_modules_named_in_pages_exist() -> None:
     assert not {(path, name) for path, name in named if not (ROOT / name).exists() and "/NAME." not in name}
 
 
+@pytest.fixture(scope="session")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the config of a run, and a second one named like it and 2, for ``init_from=RUN,RUN2``."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    for place in (folder, Path(f"{folder}2")):
+        place.mkdir()
+        (place / "config.yaml").write_text(to_yaml(compose(["model=bert"])))
+    return folder
+
+
 @pytest.mark.parametrize("call", CALLS)
-def test_every_command_is_valid(call: list[str]) -> None:
+def test_every_command_is_valid(call: list[str], run: Path) -> None:
     assert call[0] in COMMANDS
+    call = [word.replace("RUN", str(run)) if word.startswith("init_from=") else word for word in call]
     args = _parser(call[0]).parse_args(call)
     if "--config-dir" in call:
         return  # its choices are in a folder that the tests of docs/settings.md and your_model.md write
     if call[0] == "train" and args.multirun:
         with multirun(args.overrides) as given:
-            config = given.compose([])
+            config = given.compose(given.grid()[0] if given.sweeper == "grid" else [])
         assert given.swept
         for key in given.keys:
             section, _, name = key.rpartition(".")

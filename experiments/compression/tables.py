@@ -1,7 +1,8 @@
 """Compressed models: loss in EM and F1 from pruning and int8, and savings in size, latency and memory.
 
 Filled by: qa-arch train -m experiment=real_part name=compression model=bert,proposed seed=13,14,15; then
-qa-arch compress, qa-arch evaluate --final and python -m benchmarks.compression for each (see README.md)
+qa-arch train init_from=RUN compression=..., qa-arch evaluate --final and python -m benchmarks.compression for
+each (see README.md)
 """
 
 from __future__ import annotations

@@ -105,7 +105,8 @@ def _plan(args: argparse.Namespace) -> list[Job]:
 
 def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
     trainer = config.trainer
-    if trainer.max_steps > 0 and any(word.startswith("trainer.epochs=") for word in overrides):
+    given = any(word.startswith("trainer.epochs=") for word in overrides)
+    if trainer.max_steps > 0 and trainer.epochs and given:
         log.warning(
             "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
             trainer.max_steps,
@@ -156,6 +157,8 @@ def run_params(args: argparse.Namespace) -> int:
     trusted = (*TRUSTED, *args.trust)
     config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
     require_trusted(config.model, trusted, "model")
+    if config.init_from:
+        raise ConfigError("init_from: params counts those of new models; qa-arch show RUN has a run's own")
     if (recipe := recipe_of(config.model)) is not None:
         parameters = recipe.load().count_parameters(config, trusted)
     else:

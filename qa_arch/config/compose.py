@@ -27,13 +27,21 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from qa_arch.config.check import refuse_repeated, short, suggest, suggest_setting
-from qa_arch.config.find import config_folders, groups
-from qa_arch.config.machine import MACHINE, lost_logger, machine_overrides, with_machine
-from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources
+from qa_arch.config.check import from_mapping, refuse_repeated, short, suggest, suggest_setting
+from qa_arch.config.find import CONFIG, config_folders, groups
+from qa_arch.config.machine import (
+    MACHINE,
+    lost_logger,
+    machine_overrides,
+    machine_settings,
+    with_machine,
+    within,
+)
+from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources, validate
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.files import read_yaml
+from qa_arch.manifest import ModelChange, from_extras
 
 log = logging.getLogger(__name__)
 SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
@@ -114,6 +122,12 @@ CHOICES = {"launcher/isolated": Isolated, "sweeper/grid": Grid, "sweeper/qa_optu
 for _choice, _settings in CHOICES.items():
     _group, _, _name = f"hydra/{_choice}".rpartition("/")
     ConfigStore.instance().store(group=_group, name=_name, node=_settings, provider="qa_arch")
+MODEL_CHANGES = {
+    name: section for name, section in from_extras("sections").items() if issubclass(section, ModelChange)
+}
+"""Config group of an extra -> the class of its choices. None is chosen by default."""
+_no_change = {"defaults": [{name: None} for name in MODEL_CHANGES]}
+ConfigStore.instance().store(name="model_changes", node=_no_change, provider="qa_arch")
 
 
 def _stem(source: str | Sequence[str]) -> str:
@@ -145,9 +159,52 @@ def _plain(composed: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     assert isinstance(plain, dict)
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
+    if plain["init_from"]:
+        return _started(plain, overrides)
     refuse_ignored_encoder(overrides, plain["encoder"])
     refuse_mixed_sources(overrides, plain["data"])
     return {str(key): value for key, value in plain.items()}
+
+
+def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """The config of the run that ``init_from`` names, with what ``overrides`` choose in ``plain``.
+
+    The run may be of anyone, so logger and folders are those of ``plain``.
+    """
+    folder = Path(plain["init_from"])
+    path = folder / CONFIG
+    if not path.is_file():
+        raise ConfigError(f"init_from: {folder} has no {CONFIG}; name the folder of a run that was trained")
+    before = read_yaml(path)
+    validate(before)  # it may be damaged
+    _refuse_interpolations(before, f"{path}: config")
+    own = {key: value for key, value in before.items() if key not in MODEL_CHANGES}
+    config = with_machine(own, machine_settings(plain), overrides)
+    changes = [
+        from_mapping(kind, plain[name], name) for name, kind in MODEL_CHANGES.items() if plain.get(name)
+    ]
+    chosen = {key: value for change in changes for key, value in change.settings.items()}
+    chosen["model.name"] = "-".join([before["model"].get("name", "model"), *(c.label for c in changes)])
+    for word in overrides:
+        key = word.lstrip("+").partition("=")[0].replace("/", ".")
+        if within(key, ("sweep",)):
+            continue
+        chosen[key] = plain
+        for part in key.split("."):
+            if not (isinstance(chosen[key], dict) and part in chosen[key]):
+                raise ConfigError(
+                    f"{word}: is for new models; with init_from, settings are those of {folder} but for"
+                    " sections and single settings that are given (trainer=cpu optim.lr=1e-5)"
+                )
+            chosen[key] = chosen[key][part]
+    for key in sorted(chosen):  # a section before its settings
+        *sections, last = key.split(".")
+        target = config
+        for section in sections:
+            inner = target[section] = dict(target.get(section) or {})  # what was read stays as it is
+            target = inner
+        target[last] = chosen[key]
+    return config
 
 
 def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None:

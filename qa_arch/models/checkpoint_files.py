@@ -3,7 +3,7 @@
 Its training is unknown, so its record lacks those sections of the config; ``run_config`` fills them with the
 defaults of ``conf/``, which do not affect a finished model.
 
-The files of a teacher: a run or a span checkpoint. No torch here.
+The files of a teacher, a run or a span checkpoint, and of a run that is trained on. No torch here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 from qa_arch.config.check import from_mapping
 from qa_arch.config.find import choice
-from qa_arch.config.schema import Config, Decode, Features, validate
+from qa_arch.config.schema import Config, Decode, Features, model_changes, refuse_recipe, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
@@ -56,6 +56,9 @@ _UNKNOWN_DATA: Mapping[str, Any] = {
     "open_dev": True,
 }
 """Data section of a checkpoint, whose training data is unknown."""
+OF_MODEL = ("model", "encoder", "features", "glove")
+"""Sections that a trained model fixes, but for its name and what computes it faster or freezes it."""
+FREE = ("model.name", "model.kernel", "encoder.freeze", "features.cache_dir")
 Settings = Mapping[str, Mapping[str, Any]]
 """Section -> setting -> value."""
 SETTINGS_FILE = "qa_arch.json"
@@ -267,6 +270,35 @@ def require_teacher(config: Config) -> None:
                 f"{SETTING}: {teacher} is of task {task}, the student of task {config.model['task']}; name a"
                 " run of the same task"
             )
+
+
+def require_start(config: Config) -> None:
+    """Raise RunError or ConfigError, before anything is loaded, for a run ``init_from`` that cannot be
+    trained on, settings that would need another model than its own, and changes of no model."""
+    if config.init_from is None:
+        for section in model_changes(config):
+            raise ConfigError(f"{section}: changes a trained model; give its run with init_from=RUN")
+        return
+    try:
+        record = teacher_record(config.init_from)
+        if record is None:
+            raise RunError(f"{config.init_from}: is a checkpoint; start from it with encoder.name")
+        refuse_recipe(config.init_from, record.config["model"])
+    except QaArchError as error:
+        raise type(error)(f"init_from: {error}") from error
+    before, now = (_of_model(asdict(config)) for config in (validate(record.config), config))
+    for setting in sorted(before.keys() | now.keys()):
+        if (value := before.get(setting)) != now.get(setting):
+            raise ConfigError(
+                f"{setting}: is {value} in the model of {config.init_from}, and init_from keeps that; leave"
+                " it out"
+            )
+
+
+def _of_model(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted setting -> value of what a trained model fixes."""
+    flat = {f"{name}.{key}": value for name in OF_MODEL for key, value in config[name].items()}
+    return {key: value for key, value in flat.items() if key not in FREE}
 
 
 def teacher_record(teacher: str) -> RunRecord | None:

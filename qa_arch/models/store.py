@@ -197,12 +197,6 @@ def save_state(folder: Path, state: Mapping[str, torch.Tensor]) -> None:
         save_file(tensors, path)
 
 
-def count_nonzero(folder: Path, names: Iterable[str]) -> int:
-    """Number of nonzero entries in the saved weights ``names``."""
-    state = load_file(folder / WEIGHTS)
-    return sum(int(state[name].count_nonzero()) for name in names)
-
-
 def load_weights(folder: Path, model: nn.Module) -> None:
     """Load what ``save_weights`` wrote into ``model``. Raises RunError if it does not fit."""
     path = folder / WEIGHTS

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -60,6 +60,7 @@ from qa_arch.records import (
     Answerability,
     Confidence,
     Fits,
+    Origin,
     Parameters,
     Point,
     Points,
@@ -89,6 +90,10 @@ class SpanParts:
     encoder: AnyEncoder
     distiller: Any = None
     """Computes the loss if there is a teacher."""
+    origin: Origin | None = None
+    """Where the weights come from, if the model is that of another run."""
+    callbacks: Callable[[], Sequence[Any]] = tuple
+    """Gives Lightning's callbacks that a change of the model needs while it is trained."""
 
 
 def output_of(model: Mapping[str, Any]) -> type[Logits]:
@@ -110,7 +115,7 @@ def facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> Split
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = None) -> SpanParts:
     """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first.
 
-    A ``Teacher`` must fit the sets, and its layers may initialise the encoder (``qa.teacher.assemble``).
+    A ``Teacher`` must fit the sets, and its layers may initialise the encoder (``qa.start.assemble``).
     """
     sets = load_splits(config.data)
     tokenizer = make_tokenizer(config.encoder, sets["train"], config.distillation.teachers)

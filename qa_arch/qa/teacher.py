@@ -21,8 +21,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from qa_arch.config.schema import Config, Distillation
-from qa_arch.config.target import TRUSTED
+from qa_arch.config.schema import Config, Data, Distillation
 from qa_arch.data.splits import closed_titles, require_disjoint
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
@@ -34,10 +33,10 @@ from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.nn.reading import run_device, run_model
-from qa_arch.qa import loading, task
+from qa_arch.qa import loading
 from qa_arch.qa.reader import Reader
 from qa_arch.qa.task import SpanParts
-from qa_arch.records import CALIBRATION, TRAIN, TeacherFacts
+from qa_arch.records import CALIBRATION, TRAIN, RunRecord, TeacherFacts
 from qa_arch.tensors import Batch, SpanLogits
 from qa_arch.types import QuestionSet
 
@@ -159,25 +158,8 @@ class Teacher:
             )
         names = (f"{SETTING}: the teacher {name}", "the student")
         require_same_tokens(self.tokenizer, tokenizer, sets[TRAIN], config.features, names=names)
-        self._check_titles(closed_titles(config.data), sets)
-
-    def _check_titles(self, closed: Mapping[str, frozenset[str]], sets: Mapping[str, QuestionSet]) -> None:
-        seen, trained = set[str](), set[str]()
-        for record in self.records:
-            seen |= record.trained_titles
-            trained |= record.trained_titles - set(record.facts(CALIBRATION).titles)
-        if not all(record.trained_titles for record in self.records):
-            log.warning(
-                "teacher %s: its training articles are unknown and may include those of calibration and dev",
-                self.facts.name,
-            )
-        evaluated = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
-        evaluated.update(closed)
-        for split, titles in evaluated.items():
-            known = frozenset(trained if split == CALIBRATION else seen)
-            require_disjoint(**{f"the training data of teacher {self.facts.name}": known, split: titles})
-        student_titles = {title for questions in sets.values() for title in questions.titles}
-        self.facts = replace(self.facts, titles=tuple(sorted(seen - student_titles)))
+        titles = unseen_titles(f"teacher {name}", self.records, config.data, sets)
+        self.facts = replace(self.facts, titles=titles)
 
     def prepare(self, table: FeatureTable) -> None:
         """Prepare to read the student's windows, with the teacher's own segment ids and word vectors."""
@@ -223,6 +205,28 @@ class Teacher:
             build=build,
             write=lambda path, targets: targets.write(path),
         )
+
+
+def unseen_titles(
+    name: str, records: Sequence[RunRecord], data: Data, sets: Mapping[str, QuestionSet]
+) -> tuple[str, ...]:
+    """Titles of the articles that the runs ``records`` were trained on and that are not in ``sets``.
+
+    Raises DataError if they were trained on articles of calibration or dev; ``name`` is what they are.
+    """
+    seen, trained = set[str](), set[str]()
+    for record in records:
+        seen |= record.trained_titles
+        trained |= record.trained_titles - set(record.facts(CALIBRATION).titles)
+    if not all(record.trained_titles for record in records):
+        log.warning(
+            "%s: its training articles are unknown and may include those of calibration and dev", name
+        )
+    evaluated = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
+    for split, titles in {**evaluated, **closed_titles(data)}.items():
+        known = frozenset(trained if split == CALIBRATION else seen)
+        require_disjoint(**{f"the training data of {name}": known, split: titles})
+    return tuple(sorted(seen.difference(*(questions.titles for questions in sets.values()))))
 
 
 def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
@@ -294,10 +298,3 @@ def with_teacher(config: Config, parts: SpanParts, teacher: Teacher) -> SpanPart
     table = parts.tables[TRAIN]
     collate = Collator(table, vector_rows(parts.vectors, table), labels=False)
     return replace(parts, distiller=make_distiller(config, teacher, parts.model, collate))
-
-
-def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
-    """``task.assemble``, with the distillation loss of the configured teacher, if there is one."""
-    teacher = load_teacher(config, trusted)
-    parts = task.assemble(config, trusted, teacher)
-    return parts if teacher is None else with_teacher(config, parts, teacher)

@@ -16,6 +16,7 @@ import numpy as np
 
 from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.errors import DataError, RunError
+from qa_arch.manifest import from_extras
 from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.metrics.squad import Normalised
 from qa_arch.records import (
@@ -242,7 +243,7 @@ SETTINGS = (
     *("encoder.layers", "encoder.width", "optim.lr", "optim.head_lr", "optim.schedule", "trainer.epochs"),
     *("features.max_length", "features.stride", "decode.search"),
 )
-"""Settings shown besides those of the model, compression and distillation."""
+"""Settings shown besides those of the model, of extras and of distillation."""
 _BARS = "▁▂▃▄▅▆▇█"
 _NO_CURVES = ("calibration_threshold_0_f1", "calibration_forced_f1", "train_seconds", "windows_per_second")
 
@@ -327,11 +328,13 @@ def _not_read(record: RunRecord) -> tuple[str, ...]:
 
 def _settings(record: RunRecord) -> list[tuple[str, str]]:
     usual, not_read = defaults(), _not_read(record)
+    sections = tuple(f"{name}." for name in from_extras("sections"))
     return [
         (key, str(value))
         for key, value in settings(record).items()
         if (key in SETTINGS and value is not None and not key.startswith(not_read))
-        or (key.startswith(("model.", "compression.")) and key not in ("model.task", "model.name"))
+        or (key.startswith("model.") and key not in ("model.task", "model.name"))
+        or (key.startswith(sections) and value is not None)
         or (key.startswith("distillation.") and value != usual.get(key))
     ]
 
@@ -348,7 +351,7 @@ def run_facts(record: RunRecord) -> list[tuple[str, str]]:
     if blocks:
         shown.append(("parameters by block", blocks))
     if parent := record.parent:
-        shown.append(("compressed from", f"{parent.run} (run hash {parent.run_hash[:12]})"))
+        shown.append(("started from", f"{parent.run} (run hash {parent.run_hash[:12]})"))
     if threshold := record.threshold:
         value = "none, always answers" if threshold.value is None else f"{threshold.value:.3f}"
         shown.append(("null threshold", f"{value}, fitted on {threshold.fitted_on}"))

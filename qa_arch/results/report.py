@@ -546,7 +546,6 @@ def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureNam
     again = ["qa-arch", "train", "--config-from", shareable(str(run.folder))]
     again += ["--folder", f"runs/again/{run.folder.resolve().name}"]
     command = f'<p class="empty">The same run again: <code>{escape(shlex.join(again))}</code></p>'
-    trainable = not (record.adopted or record.config.get("compression"))  # train refuses their configs
     status = f'<span class="told">{escape(record.status)}</span>'
     curves = learning_figures([Shown(run.label, 0, [run])], measure, f"run-{run.number}-", height=210)
     return (
@@ -556,7 +555,7 @@ def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureNam
         f"<div>{_html(replace(scores, title=f'{run.label}: scores')) if scores.rows else ''}"
         f"{curves}</div></div>"
         f"{_folded(_pairs(f'{run.label}: settings of its own', settings))}"
-        f"{command if trainable else ''}</details>"
+        f"{'' if record.adopted else command}</details>"
     )
 
 

@@ -101,6 +101,8 @@ def settings(record: RunRecord) -> dict[str, Any]:
         relevant["glove.path"] = Path(str(flat["glove.path"])).name  # the vectors, regardless of folder
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
+    if (parent := record.parent) and parent.system:
+        relevant["init_from"] = parent.system[:8]
     if record.initial:
         relevant[WEIGHTS] = record.initial.weights[:8]
     if place := flat.get("distillation.teacher"):  # by name and config, or by folder if it was never read
@@ -295,9 +297,6 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
     for key, value in config.items():
         if isinstance(value, Mapping):
             yield from _flatten(value, f"{prefix}{key}.")
-        elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
-            numbered = {str(number): item for number, item in enumerate(value, 1)}
-            yield from _flatten(numbered, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

@@ -34,7 +34,7 @@ from qa_arch.process import launched
 from qa_arch.provenance import processor
 from qa_arch.qa import task
 from qa_arch.qa.search import SpanCollector
-from qa_arch.qa.teacher import assemble
+from qa_arch.qa.start import assemble
 from qa_arch.records import CALIBRATION, MODEL, Device
 from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest
 from qa_arch.training.loggers import RunLogger
@@ -114,7 +114,7 @@ def start_process(config: Config) -> Config:
     """Free the memory of a process that trains, seed it, and return ``config`` with ``resolve``d settings."""
     reset_peak_memory()
     seed_everything(config.seed)
-    if config.encoder.init == "random" and config.encoder.layers:
+    if config.encoder.init == "random" and config.encoder.layers and not config.init_from:
         log.info("encoder: %s", config.encoder.title)
     settings = resolve(config.trainer)
     world = int(settings.devices)
@@ -139,6 +139,7 @@ def span_fitting(config: Config, parts: task.SpanParts) -> Fitting:
         lambda: SpanCollector(parts.sets[CALIBRATION], parts.tables[CALIBRATION], config.decode),
         lambda outputs: task.validation_scores(parts.sets[CALIBRATION], outputs),
         distiller=parts.distiller,
+        callbacks=parts.callbacks,
     )
 
 
@@ -158,11 +159,10 @@ def fit(
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
     logger: RunLogger | None = None,
-    callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
+    ``publish`` and ``logger`` receive every epoch. No epochs leave the weights as they are.
     """
     _silence_lightning()
     flops = window_flops(parts)
@@ -192,7 +192,7 @@ def fit(
         accumulate_grad_batches=settings.accumulate,
         logger=logger or False,
         log_every_n_steps=1,
-        callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
+        callbacks=[*parts.callbacks(), best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.
@@ -209,6 +209,8 @@ def fit(
     module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
     with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    if not settings.epochs:
+        save(trainer)
     return history.epochs, best.epoch
 
 

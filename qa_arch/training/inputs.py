@@ -15,8 +15,8 @@ from qa_arch.data.splits import load_splits
 from qa_arch.errors import DataError, RunError
 from qa_arch.features.vectors import WordVectors, read_vectors
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity, teacher_record
-from qa_arch.provenance import ENCODER, GLOVE, TEACHER, encoder_run, inputs_of
-from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, RunRecord
+from qa_arch.provenance import ENCODER, GLOVE, PARENT, TEACHER, encoder_run, inputs_of
+from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, VECTORS, RunRecord, read_record
 
 SETTINGS = {
     TRAIN: "data.train",
@@ -25,6 +25,7 @@ SETTINGS = {
     GLOVE: "glove.path",
     ENCODER: "encoder.name",
     TEACHER: "distillation.teacher",
+    PARENT: "init_from",
 }
 """Input -> the setting that names it."""
 
@@ -51,6 +52,8 @@ def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:
         known[ENCODER] = record.encoder.run_hash
     if record.teacher is not None:
         known[TEACHER] = record.teacher.fingerprint
+    if record.parent is not None:
+        known[PARENT] = record.parent.run_hash
     return known
 
 
@@ -62,8 +65,9 @@ def require_unchanged(
         closed = name == DEV and not config.data.open_dev  # scored later, and checked there
         if closed or before.get(name, "") is None or before.get(name) == now.get(name):
             continue
-        section, _, key = setting.partition(".")
-        source = getattr(getattr(config, section), key)
+        source: Any = config
+        for key in setting.split("."):
+            source = getattr(source, key)
         hashes = " and ".join(str(hashes.get(name) or "none")[:8] for hashes in (before, now))
         raise RunError(
             f"{folder}: {setting}: {source} is not what the run has read (hashes {hashes}); restore it, or"
@@ -73,14 +77,17 @@ def require_unchanged(
 
 def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None:
     """``require_unchanged`` of a finished run, whose inputs are read again; DataError for unreadable ones."""
-    before, sets = recorded(folder, record), load_sets(config)
-    vectors = _saved_vectors(folder) if before.get(GLOVE) else None
+    before, sets, started = recorded(folder, record), load_sets(config), config.init_from
+    vectors = _saved_vectors(folder) if before.get(GLOVE) and not started else None
     if vectors is not None:
         file, words = config.glove, vectors.words
         vectors = read_vectors(str(file.path), file.dim, file.backend, words=words, keep=file.keep)
     prints = {split: str(questions.fingerprint) for split, questions in sets.items()}
     glove = None if vectors is None else vectors.fingerprint
-    now = inputs_of(prints, glove, encoder_run(config.encoder.name))
+    now = inputs_of(prints, glove, None if started else encoder_run(config.encoder.name))
+    if started:  # which has encoder and vectors
+        now |= {name: str(before[name]) for name in (GLOVE, ENCODER) if before.get(name)}
+        now[PARENT] = read_record(started).run_hash
     teachers = config.distillation.teachers
     if teachers and all(map(teacher_record, teachers)):
         now[TEACHER] = joint_hash([teacher_identity(teacher) for teacher in teachers])

@@ -17,22 +17,21 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qa_arch import hub
-from qa_arch.config.find import use_config_dir
+from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.config.machine import lost_logger, machine_overrides
-from qa_arch.config.schema import Config, recipe_of, require_trainable, require_vectors, validate
+from qa_arch.config.schema import Config, model_changes, recipe_of, require_vectors, validate
 from qa_arch.config.target import TRUSTED, own_options, require_packages_of, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, write_atomic
-from qa_arch.models.checkpoint_files import names_checkpoint, require_teacher
+from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
 from qa_arch.process import gc_disabled, launched
 from qa_arch.provenance import ENCODER, identify
 from qa_arch.records import RECORD, RunRecord, clear_run, read_record, read_trained
 
 log = logging.getLogger(__name__)
-CONFIG = "config.yaml"
 IfExists = Literal["fail", "replace", "resume"]
 
 
@@ -106,9 +105,9 @@ def make(
 ) -> Job:
     """``plan`` of a composed config; ``overrides`` only say how the settings of this machine were chosen."""
     config, trusted = validate(raw), (*TRUSTED, *trust)
-    require_trainable(config)
     require_vectors(config)
     require_teacher(config)
+    require_start(config)
     require_packages_of(config)
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
@@ -205,6 +204,8 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
         build_loss(config, trusted)
         load_references(config, trusted)
     check_logger(config.logger, trusted)
+    for change in model_changes(config).values():
+        change.check(config)
 
 
 def check_machine(config: Config) -> None:
@@ -318,6 +319,8 @@ def require_files(config: Config) -> None:
         sources.require_passages(config.data.train, "data.train")  # which another model could read
         for setting, source in config.data.opened.items():
             sources.require_present(source, setting)
+    if config.init_from:  # has encoder and vectors
+        return
     path = config.glove.path if config.glove.use else None
     if path and packaged_files(path) is None:
         if not Path(path).exists():
@@ -343,7 +346,8 @@ def require_hub(configs: Sequence[Config]) -> None:
     for config in configs:
         encoder = config.encoder
         name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-        if (recipe := recipe_of(config.model)) is not None and not recipe.encoder:
+        recipe = recipe_of(config.model)
+        if config.init_from or (recipe is not None and not recipe.encoder):
             name = None
         names = [] if name is None else [resolve(name)]
         names += [place for place in config.distillation.teachers if names_checkpoint(place)]

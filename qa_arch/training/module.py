@@ -10,7 +10,7 @@ import inspect
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import partial
 from typing import Any, Literal, get_args, get_type_hints
@@ -60,6 +60,8 @@ class Fitting:
     """Whether the loss of the calibration split is computed and recorded with its scores."""
     distiller: Any = None
     """Computes the loss if there is a teacher."""
+    callbacks: Callable[[], Sequence[pl.Callback]] = tuple
+    """Gives callbacks of the model's own, which run before those that save weights."""
 
 
 class TrainingModule(pl.LightningModule):

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 from torch import nn
 
 from qa_arch import provenance
@@ -33,7 +32,7 @@ from qa_arch.models import store
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.provenance import encoder_run
 from qa_arch.qa import task
-from qa_arch.qa.teacher import assemble
+from qa_arch.qa.start import assemble
 from qa_arch.records import (
     DEV,
     MODEL,
@@ -41,6 +40,7 @@ from qa_arch.records import (
     BatchSizes,
     Epoch,
     InitialWeights,
+    Origin,
     Points,
     RunRecord,
     SplitFacts,
@@ -93,14 +93,14 @@ class OpenRun:
     def model_folder(self) -> Path:
         return self.folder / MODEL
 
-    def begin(self, notes: Mapping[str, Any]) -> None:
-        """Write the record with ``notes``, further fields, and what is known of a run that is resumed."""
+    def begin(self) -> None:
+        """Write the record, with what is known of a run that is resumed."""
         if self.resumes and (self.folder / RECORD).is_file():
             earlier = read_record(self.folder)
             self.read = inputs.recorded(self.folder, earlier)
-            known = ("epochs", "batch", "data", "encoder", "teacher")
+            known = ("epochs", "batch", "data", "encoder", "teacher", "parent")
             self.record = replace(self.record, **{name: getattr(earlier, name) for name in known})
-        self.update(**notes)
+        self.update()
         (self.folder / TRACEBACK).unlink(missing_ok=True)
 
     def update(self, **changes: Any) -> None:
@@ -157,34 +157,38 @@ class OpenRun:
         encoder: nn.Module | None = None,
         vectors: WordVectors | None = None,
         teacher: TeacherFacts | None = None,
+        origin: Origin | None = None,
     ) -> None:
         """Record what the run reads and trains; RunError if a resumed run has read something else.
 
-        ``sets`` have a ``fingerprint``; ``facts`` are theirs, with titles except for dev.
+        ``sets`` have a ``fingerprint``; ``facts`` are theirs, with titles except for dev. Without an
+        ``origin`` the weights are those of ``encoder``.
         """
-        settings, pretrained = self.config.trainer, encoder_run(self.config.encoder.name)
+        settings, name = self.config.trainer, self.config.encoder.name
+        origin = origin or Origin(encoder=encoder_run(name), initial=_initial_weights(self.config, encoder))
         fingerprints = {split: questions.fingerprint for split, questions in sets.items()}
         words = None if vectors is None else vectors.fingerprint
-        hashes = provenance.inputs_of(fingerprints, words, pretrained, teacher)
+        hashes = provenance.inputs_of(fingerprints, words, origin.encoder, teacher, origin.parent)
         inputs.require_unchanged(self.folder, self.config, self.read, hashes)
         self.update(
             data=facts,
-            initial=_initial_weights(self.config, encoder),
+            initial=origin.initial,
             precision=settings.precision,
             optimizer_bits=settings.optimizer_bits,
             parameters=parameter_blocks(model),
             run_hash=provenance.identify(self.record.config, hashes).run_hash,
-            encoder=pretrained,
+            encoder=origin.encoder,
+            parent=origin.parent,
             teacher=teacher,
             device=describe(settings.accelerator == "gpu"),
             strategy=strategy_name(settings),
         )
 
-    def fit(self, fitting: Fitting, callbacks: Sequence[pl.Callback] = ()) -> None:
+    def fit(self, fitting: Fitting) -> None:
         """Train, with all ranks, and leave the best weights in the model and in the run folder."""
         self.logger = self.closing.enter_context(open_logger(self.config, self.folder, self.trusted))
         self.prepared = time.perf_counter()
-        self.epochs, self.best_epoch = _fit(self, fitting, callbacks)
+        self.epochs, self.best_epoch = _fit(self, fitting)
         store.load_weights(self.model_folder, fitting.model)
         fitting.model.to(self.record.device.kind)
 
@@ -230,18 +234,6 @@ class OpenRun:
             self.logger.log_outcome(Outcome(self.record, self.folder, dev))
 
 
-@dataclass(frozen=True)
-class Start:
-    """Starting point of a run that does not build its own data, features and model, on a single device."""
-
-    parts: task.SpanParts
-    config: Config
-    """Config for training and scoring; the record has the one passed to ``train``."""
-    callbacks: Sequence[pl.Callback] = ()
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the record."""
-
-
 def train(
     config: Config,
     *,
@@ -249,30 +241,27 @@ def train(
     resume: bool = False,
     trusted: Sequence[str] = TRUSTED,
     options: Sequence[str] = (),
-    start: Start | None = None,
 ) -> RunRecord:
     """Train, choose epoch and null threshold on calibration, score, and record everything.
 
     The config was checked where the run was planned (``training.jobs``). The status of the record ends as
     ``ok``, ``oom``, ``failed`` or ``killed``. Errors are recorded and raised, except for running out of
-    memory, which is a result. A run that continues from a trained model has a ``start``. The command that
-    resumes an interrupted run ends with ``options``.
+    memory, which is a result. The command that resumes an interrupted run ends with ``options``.
     """
-    record = provenance.new_record(asdict(config), status="running")
-    run = OpenRun(folder, record, start.config if start else config, trusted, resume)
-    run.begin(start.notes if start else {})
+    run = OpenRun(folder, provenance.new_record(asdict(config), status="running"), config, trusted, resume)
+    run.begin()
     again = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *options]
     again += ["--if-exists", "resume"]
-    with run.ending("the same command" if start else shlex.join(again)):
+    with run.ending(shlex.join(again)):
         recipe = recipe_of(config.model)
-        train_spans(run, start) if recipe is None else recipe.load().train(run)
+        train_spans(run) if recipe is None else recipe.load().train(run)
     return run.record
 
 
-def train_spans(run: OpenRun, start: Start | None = None) -> None:
+def train_spans(run: OpenRun) -> None:
     """The recipe of span models: questions and their windows, model, fit, null threshold, scores, record."""
     config = run.config
-    parts = start.parts if start else assemble(config, run.trusted)
+    parts = assemble(config, run.trusted)
     run.describe(
         parts.sets,
         {
@@ -283,9 +272,13 @@ def train_spans(run: OpenRun, start: Start | None = None) -> None:
         encoder=parts.encoder,
         vectors=parts.vectors,
         teacher=parts.distiller.facts if parts.distiller is not None else None,
+        origin=parts.origin,
     )
     task.save(run.model_folder, parts)
-    run.fit(span_fitting(config, parts), start.callbacks if start else ())
+    run.fit(span_fitting(config, parts))
+    if parts.origin is not None:  # in which weights may have been pruned
+        nonzero = sum(int(weights.count_nonzero()) for weights in parts.model.parameters())
+        run.update(parameters=replace(run.record.parameters, nonzero=nonzero))
     predictor = task.predictor(config, parts)
     run.record = evaluate_splits(run.record, predictor, parts, run.folder, run.trusted)
     run.finish(parts.sets.get(DEV))
@@ -301,7 +294,7 @@ def _initial_weights(config: Config, encoder: Any) -> InitialWeights | None:
     return InitialWeights(weights=total.hexdigest(), commit=getattr(encoder, "commit", None))
 
 
-def _fit(run: OpenRun, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted:
+def _fit(run: OpenRun, fitting: Fitting) -> Fitted:
     """Run ``fit`` on all ranks, with ``trainer.micro_batch=auto`` at the largest micro batch that fits into
     memory.
 
@@ -331,7 +324,6 @@ def _fit(run: OpenRun, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fi
                     resume=run.resumes,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
                     logger=run.logger,
-                    callbacks=callbacks,
                 )
         except Exception as error:
             can_halve = auto and micro > 1 and not run.record.epochs

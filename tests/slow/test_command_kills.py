@@ -28,7 +28,6 @@ COMMANDS = {
     "tables --publish": ["tables", "RUNS", "--publish", "OUT/records"],
     "export": ["export", "RUN", "--to", "onnx", "--out", "OUT/graph"],
     "export --to hf": ["export", "RUN", "--to", "hf", "--out", "OUT/graph"],
-    "compress": ["compress", "RUN", "--method", "magnitude", "--sparsity", "0.5", "--out", "OUT/graph"],
     "adopt": ["adopt", "--predictions", "ANSWERS", "--data", "DEV", "--name", "x", "--folder", "OUT/x"],
 }
 """Command that writes files or folders -> its arguments."""

@@ -217,8 +217,3 @@ def test_point_that_could_not_start_is_reported(monkeypatch, overrides, local, p
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr("qa_arch.hub.cached", lambda *_: True)
     assert problem_of("seed=1", overrides, local=local).startswith(f"seed=1: {problem}")
-
-
-def test_compressed_config_is_refused():
-    with pytest.raises(ConfigError, match="compression: lists the steps of qa-arch compress"):
-        make_point("+compression=[{method: magnitude, sparsity: 0.5}]")

@@ -44,7 +44,6 @@ def test_record_without_weights_says_how_to_train_them(copied):
 
 
 def test_run_folder_chooses_neither_cache_nor_logger(copied, tmp_path):
-    """``compress`` trains on with the settings of a loaded run."""
     change_record(copied, config__features__cache_dir=str(tmp_path / "anywhere"))
     change_record(copied, config__logger={"_target_": "pytorch_lightning.loggers.CometLogger"})
     config = load_predictor(copied, device="cpu").config

@@ -17,6 +17,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.files import write_json
 from qa_arch.models.checkpoint_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
+from qa_arch.qa import start
 from qa_arch.qa import teacher as teachers
 from qa_arch.qa.loading import average, load_predictor
 from qa_arch.tensors import Batch
@@ -34,7 +35,7 @@ def assembled(configure, student):
     def assemble(choice: str, *overrides: str):
         config = configure(*student(choice), *overrides)
         torch.manual_seed(config.seed)
-        return teachers.assemble(config)
+        return start.assemble(config)
 
     return assemble
 
@@ -121,7 +122,7 @@ def test_teacher_keeps_its_own_precision(assembled, run_training, precision):
 def test_teacher_stays_in_eval_mode_without_gradients(configure, student, teacher):
     """Dropout would make its targets noisy, and gradients would double its memory."""
     config = configure(*student("soft_targets"))
-    parts = teachers.assemble(config)
+    parts = start.assemble(config)
     model = teacher_for(parts, teacher).model
     assert not any(m.training for m in model.modules())
     assert not any(p.requires_grad for p in model.parameters())

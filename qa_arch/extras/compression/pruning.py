@@ -1,4 +1,6 @@
-"""Magnitude pruning: set the smallest weights to zero for good, at once or during training.
+"""What ``compression=`` changes in a trained model.
+
+Magnitude pruning: set the smallest weights to zero for good, at once or during training.
 
 Structured pruning: remove attention heads, feed-forward units and layers from an encoder.
 
@@ -13,25 +15,115 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from qa_arch.config.schema import Magnitude
+from qa_arch.config.schema import Config
+from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
+from qa_arch.extras.compression.manifest import Compression
+from qa_arch.models import store
 from qa_arch.nn.encoder import FEWER_HEADS, Encoder
 from qa_arch.nn.features import WordFeatures
+from qa_arch.nn.reading import run_device
+from qa_arch.qa import task
+from qa_arch.qa.task import SpanParts
+from qa_arch.records import MODEL
 from qa_arch.tensors import Batch
-from qa_arch.training.module import TrainingModule
+from qa_arch.training.module import TrainingData, TrainingModule
 
 MAX_UPDATES = 100
 """Maximum number of mask updates while the sparsity ramps up: selecting the smallest weights is slow."""
 Masks = dict[str, Tensor]
 """Parameter name -> mask, True for pruned weights."""
+SAMPLE = 3
+"""Training windows on which a smaller encoder is compared with the whole one."""
+
+
+class Magnitude(NamedTuple):
+    """What magnitude pruning reaches, with the fields of ``Compression``."""
+
+    sparsity: float
+    scope: Literal["global", "layer"]
+    ramp: float
+
+
+def check(step: Compression, config: Config) -> None:
+    """Raise ConfigError for a model without an encoder, or not larger than it is to be, UnavailableError for
+    a missing package; loads no weights."""
+    if step.keep is None:
+        if config.trainer.strategy == "fsdp":
+            raise ConfigError("trainer.strategy: fsdp shards the weights that compression ranks; use ddp")
+        return
+    if step.method != "layers":
+        require_packages("compress", f"compression={step.method}")
+    with torch.device("meta"):
+        encoder = store.load_encoder(Path(str(config.init_from)) / MODEL)
+    if not isinstance(encoder, Encoder):
+        raise ConfigError(f"{config.init_from}: has no transformer encoder; use compression=magnitude")
+    widths = [width for name in WIDTHS if (width := getattr(encoder.config, name, None))]
+    present = {"heads": head_count(encoder), "layers": encoder.depth, "widths": max(widths, default=None)}
+    if (most := present[step.method]) is not None and step.keep >= most:
+        raise ConfigError(f"compression.keep: {step.keep} is not less than the {most} the model has")
+
+
+def change(step: Compression, config: Config, parts: SpanParts) -> SpanParts:
+    """The parts with a smaller encoder; what is zero, or becomes zero, stays so in training."""
+    target = None
+    if step.method != "magnitude":
+        parts = replace(parts, encoder=_smaller_encoder(step, config, parts))
+        parts.model.encoder = parts.encoder
+    else:
+        target = Magnitude(step.sparsity or 0.0, step.scope or "global", step.ramp or 0.0)
+        if (present := sparsity_of(zeros(parts.model))) >= target.sparsity:
+            raise ConfigError(
+                f"compression.sparsity: {present:.1%} of the weights are zero already; give a larger share"
+            )
+        if not config.trainer.epochs:
+            prune(parts.model, target)
+    masks = zeros(parts.model)
+    if target is None and not sparsity_of(masks):
+        return parts
+    return replace(parts, callbacks=lambda: [HoldZeros(masks, target)])
+
+
+def _smaller_encoder(step: Compression, config: Config, parts: SpanParts) -> Encoder:
+    """The encoder of ``parts.model`` after a structured step."""
+    model: Any = parts.model
+    loss: Any = parts.loss
+    batches, keep = task.batches(config, parts), int(step.keep or 0)
+    sample = batches.train(range(SAMPLE))
+    if step.method == "layers":
+        chosen = chosen_layers(model.encoder.depth, keep, step.choose or "every_other")
+        return keep_layers(model.encoder, chosen, sample)
+    pruner, device = Pruner(model.encoder, sample), run_device(config)
+    kind: Kind = "heads" if step.method == "heads" else "units"
+
+    def windows() -> Iterator[Batch]:
+        """Batches of the first epoch, up to ``step.windows`` windows."""
+        seen = 0
+        for rows in TrainingData(batches, config.trainer, seed=config.seed).sampler():
+            yield batches.train(rows).to(device)
+            seen += len(rows)
+            if seen >= (step.windows or 0):
+                return
+
+    model.to(device)
+    scores = importance(
+        model,
+        pruner.of(kind),
+        pruner.size(kind),
+        windows(),
+        lambda batch: loss(model(batch), batch.labels) * batch.weight,
+    )
+    model.to("cpu")
+    return keep_best(pruner, kind, keep, scores)
 
 
 def prunable(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -93,10 +185,10 @@ def _smallest(values: Float[Tensor, "N"], sparsity: float) -> Bool[Tensor, "N"]:
     return mask
 
 
-def prune(model: nn.Module, step: Magnitude) -> None:
+def prune(model: nn.Module, target: Magnitude) -> None:
     """Set the smallest weights of ``model`` to zero, in place."""
     weights = prunable(model)
-    apply_masks(weights, smallest(weights, step.sparsity, step.scope, zeros(model)))
+    apply_masks(weights, smallest(weights, target.sparsity, target.scope, zeros(model)))
 
 
 @torch.no_grad()
@@ -112,14 +204,14 @@ def scheduled_sparsity(step: int, ramp: int, first: float, last: float) -> float
 
 
 class HoldZeros(pl.Callback):
-    """Keeps ``masked`` weights at zero during training, and raises the sparsity on the schedule of ``step``.
+    """Keeps ``masked`` weights at zero during training, and raises the sparsity to ``target``.
 
-    Without a ``step`` the masks stay fixed. Must come before callbacks that save weights. Gradients of masked
-    weights are zeroed too, so that they do not count toward the clipped norm.
+    Without a ``target`` the masks stay fixed. Must come before callbacks that save weights. Gradients of
+    masked weights are zeroed too, so that they do not count toward the clipped norm.
     """
 
-    def __init__(self, masked: Masks, step: Magnitude | None = None) -> None:
-        self.masks, self.step = masked, step
+    def __init__(self, masked: Masks, target: Magnitude | None = None) -> None:
+        self.masks, self.target = masked, target
         self.first = sparsity_of(masked)
         self.reached = -1
         """Optimizer step of the last mask update."""
@@ -128,7 +220,7 @@ class HoldZeros(pl.Callback):
         assert isinstance(pl_module, TrainingModule)
         self.weights = prunable(pl_module.model)
         self.masks = {name: mask.to(self.weights[name].device) for name, mask in self.masks.items()}
-        self.ramp = round(pl_module.total_steps * self.step.ramp) if self.step else 0
+        self.ramp = round(pl_module.total_steps * self.target.ramp) if self.target else 0
         if trainer.global_step == 0:
             self._hold(0)
 
@@ -147,9 +239,9 @@ class HoldZeros(pl.Callback):
     def _hold(self, step: int) -> None:
         """Update the masks to the sparsity after ``step`` if an update is due, and apply them."""
         due = step % max(1, self.ramp // MAX_UPDATES) == 0 if step < self.ramp else self.reached < self.ramp
-        if self.step and due:
-            sparsity = scheduled_sparsity(step, self.ramp, self.first, self.step.sparsity)
-            self.masks = smallest(self.weights, sparsity, self.step.scope, self.masks)
+        if self.target and due:
+            sparsity = scheduled_sparsity(step, self.ramp, self.first, self.target.sparsity)
+            self.masks = smallest(self.weights, sparsity, self.target.scope, self.masks)
         apply_masks(self.weights, self.masks)
         self.reached = step
 
@@ -202,7 +294,7 @@ class Pruner:
         if len(maps) != self.encoder.depth or len({inner.linear.in_features for inner in maps}) != 1:
             raise ConfigError(
                 f"{self.encoder.config.model_type}: {kind} can be removed in only {len(maps)} of its"
-                f" {self.encoder.depth} layers; choose --method magnitude or layers"
+                f" {self.encoder.depth} layers; choose compression=magnitude or layers"
             )
         return maps
 
@@ -319,7 +411,7 @@ def keep_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encode
     if config.num_hidden_layers != depth:
         raise ConfigError(
             f"{config.model_type}: its {config.num_hidden_layers} layers share their weights, so fewer"
-            " layers save nothing; choose --method widths or magnitude"
+            " layers save nothing; choose compression=widths or magnitude"
         )
     new_index = {old: new for new, old in enumerate(chosen)}
     stack = re.compile(rf"(.*\b{re.escape(encoder.layer_prefix.removeprefix('backbone.'))}\.)(\d+)(\..*)")
@@ -372,7 +464,7 @@ def _rebuild(
     if not error < TOLERANCE:
         raise ConfigError(
             f"{kind}: the pruned encoder does not compute the same as the whole with the removed parts at"
-            " zero, so nothing was removed; choose --method magnitude"
+            " zero, so nothing was removed; choose compression=magnitude"
         )
     return encoder
 

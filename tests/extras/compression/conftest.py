@@ -1,22 +1,16 @@
-"""Tiny parent runs of several models, and the runs compressed from them."""
+"""Tiny parent runs of several models, and smaller runs made of them."""
 
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import shapes
 from cli.conftest import read_json  # noqa: F401
-from steps import step
 
-from qa_arch.config.compose import compose
-from qa_arch.config.schema import Config, validate
+from qa_arch.api import train
 from qa_arch.contract import write_vectors
 from qa_arch.data.sources import open_passages
-from qa_arch.extras.compression.runs import compress
-from qa_arch.records import read_record, write_record
-from qa_arch.training.run import train
 
 TINY = [
     "debug=fast",
@@ -33,6 +27,7 @@ MODELS = {
     "proposed": ["model=proposed", "glove=file", "model.hidden=8", "encoder.layers=2", "encoder.heads=4"],
     "match_lstm": ["model=match_lstm/boundary", "glove=file", "model.hidden=8"],
 }
+TRAINING = {"epochs": "trainer.epochs", "lr": "optim.lr"}
 
 
 @pytest.fixture(scope="session")
@@ -45,16 +40,7 @@ def sources(few_questions) -> Path:
 
 
 @pytest.fixture(scope="session")
-def configure(few_questions, sources) -> Callable[..., Config]:
-    def build(model: str, *overrides: str) -> Config:
-        vectors = f"glove.path={sources}/glove.txt"
-        return validate(compose([*MODELS[model], *TINY, *few_questions, vectors, *overrides]))
-
-    return build
-
-
-@pytest.fixture(scope="session")
-def parents(configure, tmp_path_factory) -> Callable[..., Path]:
+def parents(few_questions, sources, tmp_path_factory) -> Callable[..., Path]:
     """``parents(model, *overrides)`` -> the folder of its run, trained once."""
     folders: dict[tuple[str, ...], Path] = {}
 
@@ -62,8 +48,8 @@ def parents(configure, tmp_path_factory) -> Callable[..., Path]:
         key = (model, *overrides)
         if key not in folders:
             folders[key] = tmp_path_factory.mktemp("parent") / f"{model}-run"
-            folders[key].mkdir()
-            train(configure(model, *overrides), folder=folders[key])
+            vectors = f"glove.path={sources}/glove.txt"
+            train([*MODELS[model], *TINY, *few_questions, vectors, *overrides], folder=folders[key])
         return folders[key]
 
     return build
@@ -81,26 +67,15 @@ def run_folder(parent, tmp_path) -> Path:
 
 
 @pytest.fixture
-def altered(parent, tmp_path) -> Callable[..., Path]:
-    """``altered(section, **changes)`` -> a copy of the parent, named "altered", with other settings there."""
-
-    def make(section: str, **changes) -> Path:
-        folder = shutil.copytree(parent, tmp_path / "altered")
-        record = read_record(folder)
-        settings = {**record.config[section], **changes}
-        write_record(folder, replace(record, config={**record.config, section: settings}))
-        return folder
-
-    return make
-
-
-@pytest.fixture
 def smaller(tmp_path) -> Callable[..., Path]:
-    """``smaller(source, method, name=..., **settings)`` -> the folder of ``source`` compressed."""
+    """``smaller(source, method, *overrides, name=..., **settings)`` -> the folder of ``source`` compressed,
+    without training unless ``epochs`` are given; it is resumed if it exists."""
 
-    def make(source: Path, method: str, *, name: str = "smaller", **settings):
-        compress(source, tmp_path / name, step(method, **settings))
-        return tmp_path / name
+    def make(source: Path, method: str, *overrides: str, name: str = "smaller", **settings) -> Path:
+        given = {"epochs": 0, **settings}.items()
+        words = [f"{TRAINING.get(key, f'compression.{key}')}={value}" for key, value in given]
+        started = [f"init_from={source}", f"compression={method}", "trainer.max_steps=-1"]
+        return train([*started, *words, *overrides], folder=tmp_path / name, if_exists="resume").folder
 
     return make
 

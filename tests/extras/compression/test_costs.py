@@ -13,7 +13,7 @@ from qa_arch.records import read_record
 @pytest.fixture
 def runs(run_folder, smaller, tmp_path, unchecked_shapes):
     """A tiny run, a part of its layers, and its graph in int8."""
-    layers = smaller(run_folder, "layers", layers=2)
+    layers = smaller(run_folder, "layers", keep=2)
     export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
     return [str(path) for path in (run_folder, layers, tmp_path / "graph")]
 

@@ -7,10 +7,15 @@ import torch
 from safetensors.torch import load_file
 
 from baselines.transformer import TransformerSpan
-from qa_arch.config.check import from_mapping
-from qa_arch.config.schema import Magnitude
 from qa_arch.extras.compression import pruning as magnitude
-from qa_arch.extras.compression.pruning import HoldZeros, prunable, prune, scheduled_sparsity, smallest
+from qa_arch.extras.compression.pruning import (
+    HoldZeros,
+    Magnitude,
+    prunable,
+    prune,
+    scheduled_sparsity,
+    smallest,
+)
 from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import Encoder
 from qa_arch.qa.loading import load_predictor
@@ -77,7 +82,7 @@ def test_schedule_follows_zhu_and_gupta():
 
 
 def test_one_shot_pruning_zeroes_the_given_share(model):
-    prune(model, from_mapping(Magnitude, {"sparsity": 0.6}))
+    prune(model, Magnitude(0.6, "global", 0.5))
     weights = prunable(model)
     total = sum(w.numel() for w in weights.values())
     assert sum(int((w == 0).sum()) for w in weights.values()) == round(0.6 * total)
@@ -127,7 +132,7 @@ def test_masked_weights_get_no_gradient(model):
 
 def test_zeros_of_an_earlier_step_persist_while_the_next_is_trained(parent, smaller):
     sparse = smaller(parent, "magnitude", name="sparse", sparsity=0.5)
-    folder = smaller(sparse, "layers", name="fewer", layers=2, epochs=1, lr=1e-2)
+    folder = smaller(sparse, "layers", name="fewer", keep=2, epochs=1, lr=1e-2)
     sparse_weights = prunable(load_predictor(sparse, device="cpu").model)
     weights = prunable(load_predictor(folder, device="cpu").model)
     moved = 0

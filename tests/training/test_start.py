@@ -1,0 +1,176 @@
+"""``init_from``: a run starts with the model and the settings of another."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from qa_arch.api import train
+from qa_arch.config.compose import multirun
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.files import read_yaml, write_json
+from qa_arch.qa import start
+from qa_arch.records import EncoderRun, InitialWeights, TeacherFacts, read_record, write_record
+from qa_arch.results.systems import group_by_system
+from qa_arch.training import jobs
+
+
+@pytest.fixture(scope="session")
+def parent(tiny_run, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("parents") / "parent"
+    return train(tiny_run("encoder.layers=2", "model.dropout=0.1"), folder=folder).folder
+
+
+@pytest.fixture
+def copied(parent, tmp_path) -> Path:
+    """A copy of the parent that a test may change."""
+    return Path(shutil.copytree(parent, tmp_path / "copied"))
+
+
+@pytest.fixture
+def started(parent, tmp_path):
+    """``started(*overrides, run=..., name=...)``: the record of a run that starts from the parent."""
+
+    def run(*overrides: str, run: Path = parent, name: str = "started", **options):
+        return train([f"init_from={run}", *overrides], folder=tmp_path / name, **options).record
+
+    return run
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model" / "model.safetensors")
+
+
+def plan(*overrides: str):
+    return jobs.plan(overrides).config
+
+
+def test_model_and_settings_are_those_of_the_run_but_for_what_is_chosen(parent, tmp_path):
+    config, before = (
+        plan(f"init_from={parent}", "trainer=cpu", "optim.lr=5e-4", "seed=3"),
+        read_record(parent),
+    )
+    assert (config.optim.lr, config.seed, config.init_from) == (5e-4, 3, str(parent))
+    assert config.trainer == plan("trainer=cpu").trainer, "a choice is a whole section"
+    assert replace(config.optim, lr=before.config["optim"]["lr"]) == plan(f"init_from={parent}").optim
+    assert config.encoder.layers == 2
+    assert config.runs_dir == plan().runs_dir
+    with multirun([f"init_from={parent}", "seed=3,4", "sweep.n_jobs=2"]) as given:
+        points = [given.compose(own) for own in given.grid()]
+    assert [(point["seed"], point["encoder"]["layers"]) for point in points] == [(3, 2), (4, 2)]
+
+
+def test_logger_and_folders_are_not_taken_from_the_run(copied):
+    config = read_yaml(copied / "config.yaml")
+    others = {"runs_dir": "/anywhere", "logger": {"_target_": "pytorch_lightning.loggers.CometLogger"}}
+    write_json(copied / "config.yaml", config | others)
+    planned, usual = plan(f"init_from={copied}"), plan()
+    assert (planned.runs_dir, planned.logger) == (usual.runs_dir, usual.logger)
+
+
+def test_no_epochs_score_the_model_as_it_is_and_more_train_it(parent, started, tmp_path):
+    before = read_record(parent)
+    same, more = started("trainer.epochs=0", name="same"), started("optim.lr=1e-2", name="more")
+    assert (same.status, same.epochs, same.best_epoch) == ("ok", (), None)
+    first, second, third = (weights(folder) for folder in (parent, tmp_path / "same", tmp_path / "more"))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], third[name]) for name in first)
+    assert (same.scores, same.threshold) == (before.scores, before.threshold)
+    assert len(more.epochs) == len(before.epochs)
+    assert more.epochs[0].train_loss < before.epochs[0].train_loss
+    assert (same.parent.run, same.parent.run_hash) == (parent.name, before.run_hash)
+    assert same.run_hash != more.run_hash != before.run_hash
+
+
+def test_model_is_trained_with_dropout_and_gradient_checkpointing(parent):
+    config = plan(f"init_from={parent}", "trainer.gradient_checkpointing=true")
+    model = start.assemble(config).model
+    assert all(module.training for module in model.modules())
+    assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+
+
+def test_run_may_learn_from_a_teacher_unless_nothing_is_trained(parent, started):
+    distilled = ("distillation=soft_targets", f"distillation.teacher={parent}")
+    record = started(*distilled)
+    assert record.teacher.run_hash == read_record(parent).run_hash
+    assert record.epochs[0].value("train_soft_targets") > 0
+    assert started(*distilled, "trainer.epochs=0", name="scored").teacher is None
+
+
+def test_record_keeps_where_the_weights_came_from(copied, started):
+    """Also the articles of its teacher, on which the run may not be scored either."""
+    facts = {"name": "t", "run_hash": "h", "fingerprint": "f", "precision": "fp32", "titles": ("Unseen",)}
+    sources = {
+        "encoder": EncoderRun(model="mlm", seed=3, run_hash="c", system="s"),
+        "initial": InitialWeights(weights="w"),
+    }
+    write_record(copied, replace(read_record(copied), teacher=TeacherFacts(**facts), **sources))
+    record = started("trainer.epochs=0", run=copied)
+    assert {name: getattr(record, name) for name in sources} == sources
+    assert record.parent.titles == ("Unseen",)
+    assert record.trained_titles == read_record(copied).trained_titles
+
+
+def test_runs_of_other_parents_are_other_systems_and_seeds_of_a_parent_are_not(
+    copied, parent, started, tmp_path
+):
+    def runs(**changes):
+        config = {**read_record(copied).config, **changes}
+        write_record(copied, replace(read_record(copied), config=config, run_hash=str(changes)))
+        name = "-".join(changes)
+        return tmp_path / name, replace(started("trainer.epochs=0", run=copied, name=name), seed=len(name))
+
+    optim = read_record(parent).config["optim"]
+    systems = group_by_system([runs(seed=7), runs(seed=8, runs_dir="x"), runs(optim={**optim, "lr": 0.5})])
+    assert [len(system.runs) for system in systems] == [2, 1]
+    assert all("init_from=" in system.label for system in systems)
+
+
+def test_changed_parent_is_refused_on_resuming(copied, started):
+    started("trainer.epochs=0", run=copied)
+    started("trainer.epochs=0", run=copied, if_exists="resume")
+    write_record(copied, replace(read_record(copied), run_hash="0" * 64))
+    with pytest.raises(RunError, match=r"init_from: \S+copied is not what the run has read"):
+        started("trainer.epochs=0", run=copied, if_exists="resume")
+
+
+def test_run_that_saw_the_calibration_articles_is_refused(started, few_questions):
+    seen, _, dev = (word.partition("=")[2] for word in few_questions)
+    with pytest.raises(DataError, match="the training data of init_from parent and calibration share"):
+        started(f"data.train={dev}", f"data.calibration={seen}", "data.dev=null")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["encoder.layers=1"], "encoder.layers: is 2 in the model of .*; leave it out"),
+        (["encoder=roberta"], r"encoder\.\w+: is .* in the model of"),
+        (["experiment=demo"], "experiment=demo: is for new models; with init_from, settings are those of"),
+        (["~optim.lr"], "~optim.lr: is for new models"),
+    ],
+)
+def test_settings_of_another_model_are_refused(parent, overrides, message):
+    with pytest.raises(ConfigError, match=message):
+        plan(f"init_from={parent}", *overrides)
+
+
+def test_sources_that_are_not_finished_runs_with_weights_are_refused(copied, tmp_path):
+    def refused(message: str) -> None:
+        with pytest.raises(RunError, match=message):
+            plan(f"init_from={copied}")
+
+    config = read_yaml(copied / "config.yaml")
+    write_json(copied / "config.yaml", {**config, "name": "${oc.env:HOME}"})
+    with pytest.raises(ConfigError, match=r"config\.name: .* contains \$\{"):
+        plan(f"init_from={copied}")
+    write_json(copied / "config.yaml", config)
+    write_record(copied, replace(read_record(copied), status="failed"))
+    refused("init_from: .* status is 'failed'")
+    write_record(copied, replace(read_record(copied), status="ok"))
+    shutil.rmtree(copied / "model")
+    refused("init_from: .* has no folder model with weights")
+    (copied / "run.json").unlink()
+    refused("init_from: ")
