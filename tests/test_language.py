@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,13 @@ def test_no_banned_names():
     modules = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
     hits = [hit for path in modules for hit in banned_names(path)]
     assert not hits, "\n".join(["banned names:", *hits])
+
+
+def test_every_class_has_a_name_of_its_own():
+    paths = [path for package in (*PACKAGES, "experiments") for path in (ROOT / package).rglob("*.py")]
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert [name for name, count in counts.items() if count > 1] == []
 
 
 def test_no_banned_names_in_code_of_pages(tmp_path):
