@@ -145,6 +145,7 @@ def device_pool(
                     f"sweep.devices: there is no device {device}; {VISIBLE}={visible} leaves {len(known)},"
                     " counted from 0"
                 )
+            # As CUDA counts within what is visible, a point must get the name, not the number.
             pool[place] = known[device]
     needs = {job.title: devices_of(job.config, pool) for job in planned}
     for title, needed in needs.items():
@@ -184,6 +185,7 @@ class Process:
 
     def settle(self, *, stopped: bool = False) -> None:
         """Kill what is left of the group, and record how the point ended if it did not do so itself."""
+        # The whole group: ranks and loader workers outlive a trainer that was killed.
         code = kill_group(self.popen)
         if stopped:
             record_end(self.folder, self.before, "killed", "interrupted")
@@ -213,6 +215,7 @@ class Here:
     def start(self, waiting: deque[Launch], running: dict[Launch, Process]) -> list[Launch]:
         """Move as many points as possible from ``waiting`` to ``running``, and return them."""
         started = []
+        # Strictly in order: smaller points must not overtake one that needs several devices for ever.
         while waiting and len(running) < self.jobs and waiting[0].devices <= len(self.free or ()):
             started.append(launch := waiting.popleft())
             devices = None if self.free is None else [self.free.pop(0) for _ in range(launch.devices)]
@@ -276,6 +279,7 @@ def record_end(folder: Path, before: tuple[int, int] | None, status: Status, err
             record = record_of(folder)
             if record is None:
                 record = provenance.new_record(asdict(validate(read_yaml(folder / CONFIG))), status="running")
+            # A record that was not touched since the start has the error of an earlier attempt.
             elif record.status == "ok" or (record.error and record_file(folder) != before):
                 return
             write_end(folder, replace(record, status=status, error=error))
@@ -324,6 +328,7 @@ class Task:
     cwd: str
 
     def __call__(self) -> None:
+        # A queue may start a job twice, and after a pre-emption another may have finished it.
         if state_of(self.launch.folder)[0] not in (*RESULTS, "running"):
             os.chdir(self.cwd)
             for _ in run([self.launch], Here(self.launch.folder.parent, SweepSettings(), None)):

@@ -649,8 +649,10 @@ def write_end(folder: str | Path, record: RunRecord) -> None:
         written = path.read_bytes() if path.is_file() else b"{}"
         end = {**parse_json(written), "status": record.status, "error": record.error}
         content = json_text(end, None).encode()
+        # A longer file would need a block, which a full disk does not have.
         if len(content) > len(written):
             raise
+        # In place, unlike everywhere else: an atomic write needs room for a second file.
         with path.open("r+b") as file:
             file.write(content.ljust(len(written)))
 
@@ -681,6 +683,7 @@ def read_record(folder: str | Path) -> RunRecord:
     if not path.exists():
         raise RunError(_missing_record(Path(folder)))
     record = parse_record(read_json(path, "run it again or delete the folder"), path)
+    # The kernel drops the lock of a process that died, even by a kill -9.
     stale = record.status == "running" and (path.parent / LOCK).exists() and not holder(path.parent)
     return replace(record, status="killed") if stale else record
 
@@ -704,6 +707,7 @@ def require_rows(folder: Path, record: RunRecord, split: str) -> None:
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror}); correct its permissions") from error
     if actual != scored:
+        # Rows are written before the record: between the two a reader sees the new rows alone.
         is_new = holder(run) is not None or read_record(run).rows.get(split) == actual
         remedy = "it is being scored again; repeat this" if is_new else _score_again(run, record, split)
         raise RunError(f"{path}: are not the rows that the scores in {RECORD} belong to; {remedy}")

@@ -416,6 +416,7 @@ class Sweep:
         before any file is written.
         """
         planned = self._placed(plan(composed, **self.options))
+        # Checked without the lock, so that a dry run waits for nobody.
         pool = launchers.device_pool(self.settings, planned.values())
         waiting = {point: planned[point] for point in select(self.folder, planned, UNFINISHED)}
         check(waiting, pool if waiting else None, local=self.local, missing=self.missing)
@@ -427,6 +428,7 @@ class Sweep:
 
             write_json(self.folder / MANIFEST, asdict(self._manifest(planned)))
             for job in planned.values():
+                # A point that began keeps its config: its record is of that one.
                 if not (job.folder / CONFIG).is_file():
                     write_atomic(job.folder / CONFIG, to_yaml(job.raw))
             to_run = select(self.folder, planned, UNFINISHED)
@@ -562,10 +564,12 @@ def resume(
                 )
                 key = point_key(job.config)
             except QaArchError as error:
+                # A finished point needs no files, and may have read those of another machine.
                 if point in to_run:
                     raise
                 log.warning("%s: what it read is not here to be compared (%s)", point.name, error)
                 continue
+            # Also of finished points: otherwise a table would mix results on different data.
             if key != point.key:
                 config = job.config
                 read = [*config.data.opened.values(), config.glove.path, config.encoder.name]
@@ -578,6 +582,7 @@ def resume(
         waiting = {point: planned[point] for point in to_run if point in planned}
         pool = launchers.device_pool(settings, waiting.values())
         check(waiting, pool)
+        # Last, after all checks: it deletes what the points had computed.
         for job in waiting.values() if again else ():
             launchers.reset_point(job.folder)
         run_points(planned, waiting, Here(folder, settings, pool), pool, settings)

@@ -1,7 +1,8 @@
-"""No banned identifiers in the code."""
+"""No banned identifiers in the code, and no names of code that is gone in pages and docstrings."""
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,9 @@ BANNED = {
     "beside": "published",
     "sides": "comparisons",
     "facets": "breakdowns",
+    "spans_f1": "forced_f1",
+    "never_null": "FORCED, always_answers",
+    "margin_0": "THRESHOLD_0",
 }
 """Identifier -> suggestion. Compared without leading underscores and in lower case."""
 
@@ -44,6 +48,13 @@ ALLOWED = {("qa_arch/cli/doctor.py", "found"): "key of doctor --json"}
 
 EXAMPLE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 """Python code block of a page."""
+
+NAMED = re.compile(
+    r"(?<![\w./])(qa_arch(?!\.json)(?:\.\w+)+)|(qa_arch/[\w/]+\.(?:py|yaml))|"
+    r"``((?:cli|evaluation|manifest|metrics|models|nn|provenance|qa|records|results|serving|training)"
+    r"(?:\.[a-z]\w*)+)``"
+)
+"""A dotted name, the path of a file, or in a docstring a dotted name without ``qa_arch``."""
 
 FIELDS = ("id", "arg", "attr", "name", "asname")
 """Fields of syntax nodes that hold an identifier."""
@@ -74,6 +85,13 @@ def test_no_banned_names():
     assert not hits, "\n".join(["banned names:", *hits])
 
 
+def test_every_class_has_a_name_of_its_own():
+    paths = [path for package in (*PACKAGES, "experiments") for path in (ROOT / package).rglob("*.py")]
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    counts = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
 def test_no_banned_names_in_code_of_pages(tmp_path):
     hits = []
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
@@ -100,3 +118,37 @@ def test_planted_name_is_found(tmp_path, code, line, name):
     hits = banned_names(path)
     assert hits
     assert all(hit.startswith(f"{path}:{line} {name} -> ") for hit in hits)
+
+
+def exists(name: str) -> bool:
+    """Whether a file is there, or a dotted name leads to a module and on to words in it."""
+    if "/" in name:
+        return (ROOT / name).is_file()
+    parts = name.removeprefix("qa_arch.").split(".")
+    for stop in range(len(parts), -1, -1):
+        place = ROOT.joinpath("qa_arch", *parts[:stop])
+        module = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        if module.is_file():
+            return {*parts[stop:]} <= {*re.findall(r"\w+", module.read_text(encoding="utf-8"))}
+    return False
+
+
+def names_of_nothing(path: Path) -> list[str]:
+    """Names of code in a module or page that lead nowhere."""
+    names = {"".join(groups) for groups in NAMED.findall(path.read_text(encoding="utf-8"))}
+    return [f"{path.name}: {name}" for name in sorted(names) if not exists(name)]
+
+
+def test_pages_and_docstrings_name_what_exists():
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    paths += [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
+    paths += [*ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/*/*.md")]
+    assert [hit for path in paths for hit in names_of_nothing(path)] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["``qa.task.gone``", "qa_arch.gone.fit", "qa_arch/qa/gone.py", "``nn.gone``"]
+)
+def test_planted_name_of_nothing_is_found(tmp_path, name):
+    (tmp_path / "planted.py").write_text(f'"""As ``qa.task.fit``, {name}."""')
+    assert len(names_of_nothing(tmp_path / "planted.py")) == 1

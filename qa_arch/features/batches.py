@@ -59,6 +59,7 @@ def plan(
         raise ConfigError("batch_size: must be at least 1")
     if batch_size == 1 and mates is not None:
         raise ConfigError("trainer.batch_size: 1 separates all twins; set at least 2, or omit loss=twins")
+    # From seed and epoch alone: every rank, and a resumed run, draws the same plan.
     rng = np.random.default_rng((seed, epoch))
     groups, leftover = _global_batches(size, batch_size * world * accumulate, rng if shuffle else None)
     if mates is not None:
@@ -82,6 +83,7 @@ def plan(
 def _global_batches(size: Longs, count: int, rng: np.random.Generator | None) -> tuple[list[Longs], Longs]:
     """Full global batches of ``count`` rows, each sorted longest first, and the remaining rows."""
     order = rng.permutation(len(size)) if rng else np.arange(len(size))
+    # Sorting all rows would give every epoch the same batches; sorting chunks keeps them random.
     chunk = CHUNK_BATCHES * count if rng else max(1, len(size))
     groups: list[Longs] = []
     leftover = np.zeros(0, np.int64)
@@ -98,7 +100,9 @@ def _split(rows: Longs, batch_size: int, world: int) -> list[tuple[Longs, ...]]:
     """Split a global batch into steps of at most ``batch_size`` rows per rank, of similar length."""
     steps = []
     for part in np.array_split(rows, -(-len(rows) // (batch_size * world))):
+        # Taken in turn from sorted rows, so that ranks wait for each other as little as possible.
         ranks = [part[rank::world] for rank in range(world)]
+        # A rank without rows computes a padding row: collectives need every rank.
         steps.append(tuple(own if len(own) else -1 - part[-1:] for own in ranks))
     return steps
 

@@ -101,6 +101,7 @@ class Variance:
             (self.calibration_variance, min(self.calibration_units, GROUPS) - 1),
             *((max(0.0, part.own), part.runs - 1) for part in self.seeds),
         ]
+        # Welch and Satterthwaite: degrees of freedom of a sum of estimated variances.
         spread = sum(variance**2 / free for variance, free in parts if variance)
         return max(1.0, self.total**2 / spread) if spread else inf
 
@@ -264,6 +265,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        # Never below an earlier one: a larger p must not become significant before a smaller.
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = highest
     return adjusted
@@ -295,15 +297,19 @@ def _crossed_variance(
     if units < 2:
         unit = "question" if articles is None else "article"
         raise RunError(f"an interval over {unit}s needs several, and the scores are of a single {unit}")
+    # n/(n-1): deviations from a mean of the same articles are too small.
     corrected = units / (units - 1) / questions**2
     summed, seeds = np.zeros(units), []
     for scores in systems:
         means = scores.mean(1)
         sums = np.stack([np.bincount(number, run, units) for run in scores - means[:, None]])
+        # Systems answer the same articles, so their deviations are added before they are squared.
         summed += sums.mean(0)
         if (runs := len(scores)) > 1:
+            # What seeds and articles do together is in both variances: that of the seeds leaves it out.
             crossed = corrected * float(((sums - sums.mean(0)) ** 2).sum()) / (runs * (runs - 1))
             seeds.append(Seeds(runs, float(means.var(ddof=1)) / runs - crossed, crossed))
+    # Jackknife: left-out estimates lie (n-1) times closer together than independent ones.
     calibration_variance = (len(left_out) - 1) * float(np.var(left_out)) if len(left_out) > 1 else 0.0
     unit_variance = corrected * float((summed**2).sum())
     return Variance(units, unit_variance, tuple(seeds), calibration_units, calibration_variance)

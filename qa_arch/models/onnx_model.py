@@ -27,7 +27,7 @@ INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "
 UNUSABLE = "cannot be run ({}); export the run again"
 BOUNDARIES = ("start", "end", "null_start", "null_end")
 AXES = {"start": "BT", "end": "BT", "token": "BST", "stop": "BS"}
-"""Axes of the outputs, as in ``types.tensors``; "B" for all others."""
+"""Axes of the outputs, as in ``qa_arch.tensors``; "B" for all others."""
 OUTPUTS = (BOUNDARIES, (*BOUNDARIES, "verifier"), ("token", "stop"))
 """Possible outputs: boundaries or steps. ``verifier`` is multiplied by its weight."""
 

@@ -65,6 +65,7 @@ class _Recurrence(torch.autograd.Function):
         *tape, reversal, keys, values, score, bias, state = ctx.saved_tensors
         with torch.autocast(grad.device.type, enabled=False):
             loop = _BackwardLoop(_Tape(*tape), keys, values, score, state, ctx.exponential)
+            # In chunks, to bound memory: what needs no other step is computed for many at once.
             for first in range((len(grad) - 1) // CHUNK * CHUNK, -1, -CHUNK):
                 loop.chunk(grad, first, min(first + CHUNK, len(grad)))
             dinputs = gradient_of_inputs(loop.gradient, reversal)
@@ -84,6 +85,7 @@ class _Tape(NamedTuple):
 
 def _run_safely(inputs, reversal, keys, values, mask, score, state) -> tuple[_Tape, bool]:
     """Run the loop in exponential form, or in sigmoid form if that could overflow; also returns which."""
+    # Keys are known before the loop; queries depend on its states and are checked after it.
     exponential = bool(keys.abs().amax() <= SAFE)
     tape = _run(inputs, reversal, keys, values, mask, score, state, exponential)
     queries = tape.steps[..., : score.shape[0]]
@@ -103,11 +105,13 @@ def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Ta
     energy, padding, lowest = -2 * score, ~mask[:, None], torch.finfo(inputs.dtype).min
     for t, (step, states, cells, attention) in enumerate(zip(*tape, strict=True)):
         step[:, 0] = inputs[t]
+        # The backward direction reads real units in reverse, padding stays last.
         step[:, 1] = units.index_select(0, reversal[t * B : t * B + B])
         step.view(2 * B, -1).addmm_(h, state)
         gates = step[..., width:]
         scores = (response(step[..., :width]).view(-1, width) @ energy).view(B, 2, Q)
         torch.softmax(scores.masked_fill_(padding, lowest), -1, out=attention)
+        # In place: a view of the tape, which keeps activations alone.
         gates += attention @ values
         gates[..., : 3 * width].sigmoid_()
         gates[..., 3 * width :].tanh_()
@@ -145,11 +149,13 @@ class _BackwardLoop:
         """Turn the local derivatives of step ``t`` into its gradient, in place."""
         width, step, gradient = self.width, self.tape.steps[t], self.gradient[t]
         B, _, Q = self.tape.attention[t].shape
+        # A state feeds the output and, by the later steps, the loss: two gradients meet here.
         self.dh += grad
         self.dc.addcmul_(self.dh, through_cell)
         gradient[..., width : 2 * width] *= self.dh
         gradient[..., 2 * width :].unflatten(-1, (3, width)).mul_(self.dc[:, :, None])
         dattention = gradient[..., width:] @ self.values
+        # a(d - sum(a d)), fused
         dscores = torch._softmax_backward_data(dattention, self.tape.attention[t], -1, dattention.dtype)
         row = dscores.view(2 * B, 1, Q)
         r = self.response(step[..., :width])
@@ -361,6 +367,7 @@ class MatchLSTM(nn.Module):
         # Attention sums to one, so projecting the attended row equals attending to projected rows.
         keys = self.question(question)
         values = linear(question, self.gates_attended.weight)
+        # One product for attention and gates, of all steps at once.
         weight = torch.cat([self.passage.weight, self.gates_passage.weight])
         query_bias = _sum(self.passage.bias, self.state.bias)
         gates_bias = _sum(self.gates_passage.bias, self.gates_attended.bias, self.gates_state.bias)

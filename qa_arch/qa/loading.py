@@ -159,6 +159,7 @@ def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:
     if names_checkpoint(source):
         return "checkpoint" if len(sources) == 1 else "ensemble", None
     record = _of_this_machine(read_finished(folder))
+    # The folder of an ensemble has a record, but no weights of its own.
     if len(sources) > 1 or (folder / MEMBERS).is_file():
         return "ensemble", record
     if (folder / GRAPH).exists() or (folder / DESCRIPTION).exists():
@@ -194,6 +195,7 @@ def _run(folder: Path, record: RunRecord, device: Place, precision: Precision, t
             f"{folder}: has no weights (no folder {MODEL}), like any published record; train the run"
             f" again: qa-arch train --config-from {shlex.quote(str(folder))} --folder RUN"
         )
+    # What may be imported comes from the caller, never from the record.
     config, trusted = validate(record.config), (*TRUSTED, *as_list(trust))
     recipe = recipe_of(config.model)
     with bounded(folder / MODEL):
@@ -213,6 +215,7 @@ def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: S
     that were scored.
     """
     device, precision = options["device"], options["precision"]
+    # At the revision that was scored: a branch on the hub may have moved on since.
     files = open_checkpoint(source, None if record is None else record.setting("model", "revision"))
     from qa_arch.models.span_checkpoint import load_span_checkpoint  # transformers' models: seconds
 

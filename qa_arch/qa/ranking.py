@@ -199,12 +199,14 @@ def rank(
     naming the questions if windows are missing or repeated.
     """
     _check_complete(window, example, examples, expected)
+    # So that ties do not depend on how the windows were batched.
     order = np.lexsort((window, example))
     spans, example = spans.take(order), example[order]
     char_start, char_end = char_start[order], char_end[order]
     null_start, null_end = _lowest_null(spans, example, len(examples))
 
     score = spans.score
+    # Ranks that no span fills have -inf; tokens of repeated spaces have no width.
     row, column = np.nonzero((score > -np.inf) & (char_end > char_start))
     order = _order_by_question_and_score(example[row], score[row, column])
     row, column = row[order], column[order]
@@ -222,6 +224,7 @@ def _check_complete(
     """Raise RunError unless every question has each of its windows exactly once."""
     wrong = np.bincount(example, minlength=len(examples)) != expected
     if len(np.unique(window)) != len(window):
+        # A window read twice can hide one that was not read at all: the count is right.
         wrong[example[np.bincount(window)[window] > 1]] = True
     if wrong.any():
         rows = np.flatnonzero(wrong)

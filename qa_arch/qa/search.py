@@ -91,9 +91,11 @@ def _band(start: Tensor, end: Tensor, limit: int, k: int) -> tuple[Tensor, Tenso
     any pair of another start. That leaves K × L pairs to rank instead of T × L.
     """
     limit = min(limit, start.shape[1])
+    # A running maximum gives the best end of every start without the T × L pairs.
     best_of_start = start + _sliding_max(end, limit)
     starts = _stable_topk(best_of_start, k)[1].sort(dim=1).values  # in text order, which breaks ties
     ends = starts[:, :, None] + torch.arange(limit, device=end.device)  # (N, K, L)
+    # Past the last token there is no end: -inf, which no search selects.
     end_logit = pad(end, (0, limit - 1), value=NEG_INF).gather(1, ends.flatten(1)).view_as(ends)
     score, index = _stable_topk((end_logit + start.gather(1, starts)[:, :, None]).flatten(1), k)
     first = starts.gather(1, index // limit)
@@ -104,6 +106,7 @@ def _sliding_max(values: Tensor, width: int) -> Tensor:
     """``out[t] = max(values[t : t + width])`` along the last axis, in log2(width) steps."""
     covered = 1
     while covered < width:
+        # Windows may overlap in a maximum, so the last step need not be a power of two.
         step = min(covered, width - covered)
         ahead = pad(values[:, step:], (0, step), value=NEG_INF)
         values, covered = torch.maximum(values, ahead), covered + step
@@ -121,6 +124,7 @@ def _grid(
     ends, e = _preselect(end, null_end, k)
     length = e[:, None, :] - s[:, :, None]
     pairs = starts[:, :, None] + ends[:, None, :]
+    # The k starts and k ends were chosen apart, so a pair may run backwards or too long.
     pairs.masked_fill_((length < 0) | (length >= limit), NEG_INF)
     score, index = _stable_topk(pairs.flatten(1), k)
     width = s.shape[1]
@@ -172,10 +176,12 @@ def best_sequences(logits: StepLogits) -> SequenceCandidates:
     choices = log_choices(logits)  # (N, S, T + 1)
     stop = choices.shape[2] - 1
     best, chosen = choices.max(dim=2)
+    # Without this a model that prefers "no answer" has no span to score with a forced answer.
     best[:, 0], chosen[:, 0] = choices[:, 0, :stop].max(dim=1)
     stopped = (chosen == stop).cumsum(1)
     counted = (stopped - (chosen == stop).long()) == 0  # up to and including the first stop
     score = best.masked_fill(~counted, 0.0).sum(1)
+    # NaN must lose against every other window, as an answer and as a null.
     score = score.masked_fill(score.isnan(), -torch.inf)
     tokens = chosen.masked_fill(stopped > 0, -1).to(torch.int32)
     null = choices[:, 0, stop]
