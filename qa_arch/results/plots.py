@@ -29,9 +29,7 @@ COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MB"}
 POINTS = 240
 """Maximum number of points of a mean curve."""
 NO_ROWS = "Needs question rows (questions.parquet next to run.json): qa-arch evaluate --run RUN writes them."
-OTHER_ROWS = (
-    "Needs question rows, which this page has of calibration only if nothing else was scored."
-)
+OTHER_ROWS = "Needs question rows, which this page has of calibration only if nothing else was scored."
 NO_ODDS = "Needs null odds, which these adopted systems lack: qa-arch adopt … --na-prob."
 RELIABILITY = {
     "answerability": (
