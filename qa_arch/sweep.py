@@ -534,8 +534,6 @@ def resume(
     ``overrides`` choose the settings of this machine, ``changes`` are of the section ``sweep``. Raises
     RunError for the first point, also a finished one, that would read other files than when it was started.
     """
-    from qa_arch.config.compose import merge
-
     if other := [word for word in overrides if word not in machine_overrides(overrides)]:
         raise ConfigError(f"{other[0]}: points keep their settings, except for {', '.join(MACHINE)}")
     read_manifest(folder)  # before a lock file is written into a folder that is not a sweep
@@ -545,40 +543,11 @@ def resume(
         config_dir = use_config_dir(config_dir, trust)
         settings = launchers.sweep_settings({**manifest.settings, **changes})
         to_run = select(folder, manifest.points, UNSUCCESSFUL if again else UNFINISHED)
-        planned = {}
-        for point in manifest.points:
-            path = folder / point.name / CONFIG
-            if not path.is_file():
-                log.warning("%s: was not begun; the train -m that started the sweep begins it", point.name)
-                continue
-            try:
-                raw = merge(path, overrides, config_dir, resumes=point in to_run)
-                job = jobs.make(
-                    raw,
-                    overrides,
-                    folder=path.parent,
-                    if_exists="resume",
-                    config_dir=config_dir,
-                    trust=trust,
-                    title=point.title,
-                )
-                key = point_key(job.config)
-            except QaArchError as error:
-                # A finished point needs no files, and may have read those of another machine.
-                if point in to_run:
-                    raise
-                log.warning("%s: what it read is not here to be compared (%s)", point.name, error)
-                continue
-            # Also of finished points: otherwise a table would mix results on different data.
-            if key != point.key:
-                config = job.config
-                read = [*config.data.opened.values(), config.glove.path, config.encoder.name]
-                files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
-                raise RunError(
-                    f"{folder}: {point.name}: what it reads ({files}) or its {CONFIG} has changed since the"
-                    " sweep began; restore it, or start the sweep in another folder (sweep.folder=DIR)"
-                )
-            planned[point] = job
+        planned = {
+            point: job
+            for point in manifest.points
+            if (job := _job_again(folder, point, overrides, point in to_run, trust, config_dir)) is not None
+        }
         waiting = {point: planned[point] for point in to_run if point in planned}
         pool = launchers.device_pool(settings, waiting.values())
         check(waiting, pool)
@@ -586,6 +555,45 @@ def resume(
         for job in waiting.values() if again else ():
             launchers.reset_point(job.folder)
         run_points(planned, waiting, Here(folder, settings, pool), pool, settings)
+
+
+def _job_again(
+    folder: Path,
+    point: SweepPoint,
+    overrides: Sequence[str],
+    runs: bool,
+    trust: Sequence[str],
+    config_dir: str | None,
+) -> Job | None:
+    """The job of a point as its config says; None for a point that was not begun, or that does not run now
+    and whose files are gone. RunError if it would read others than when it was started."""
+    from qa_arch.config.compose import merge
+
+    path = folder / point.name / CONFIG
+    if not path.is_file():
+        log.warning("%s: was not begun; the train -m that started the sweep begins it", point.name)
+        return None
+    made: Any = {"if_exists": "resume", "config_dir": config_dir, "trust": trust, "title": point.title}
+    try:
+        raw = merge(path, overrides, config_dir, resumes=runs)
+        job = jobs.make(raw, overrides, folder=path.parent, **made)
+        key = point_key(job.config)
+    except QaArchError as error:
+        # A finished point needs no files, and may have read those of another machine.
+        if runs:
+            raise
+        log.warning("%s: what it read is not here to be compared (%s)", point.name, error)
+        return None
+    # Also of finished points: otherwise a table would mix results on different data.
+    if key != point.key:
+        config = job.config
+        read = [*config.data.opened.values(), config.glove.path, config.encoder.name]
+        files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
+        raise RunError(
+            f"{folder}: {point.name}: what it reads ({files}) or its {CONFIG} has changed since the sweep"
+            " began; restore it, or start the sweep in another folder (sweep.folder=DIR)"
+        )
+    return job
 
 
 def _require_same_start(path: Path, manifest: Manifest, trust: Sequence[str], config_dir: str | None) -> None:

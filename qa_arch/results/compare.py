@@ -58,6 +58,8 @@ _COMPONENTS = (
 _POOLED: tuple[MeasureName, ...] = ("f1", "forced_f1", "auroc")
 _SHOWN = 60
 """Maximum characters of a text in a table."""
+Part = tuple[str, MeasureName, Bools]
+"""Name of a row, its measure, and the questions that it is over."""
 
 
 def finished(runs: Runs, split: str) -> tuple[Runs, list[str]]:
@@ -97,27 +99,10 @@ def pair_table(
     are not comparable.
     """
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, unit, questions)
-    first = samples.first
-
-    def testable_parts(parts: Mapping[str, Bools]) -> dict[str, Bools]:
-        return {name: where for name, where in parts.items() if samples.testable(where) and not where.all()}
-
-    halves = testable_parts({"HasAns ": first.answerable, "NoAns ": ~first.answerable})
-    overall: list[tuple[str, MeasureName, Bools]] = [
-        (f"{prefix}{MEASURES[measure]}", measure, where)
-        for prefix, where in {"": np.ones(len(first), dtype=bool), **halves}.items()
-        for measure in AT_THRESHOLD
-    ]
-    if "HasAns " in halves:
-        overall += [
-            (MEASURES[measure], measure, samples.where(measure))
-            for measure in MEASURES
-            if measure not in AT_THRESHOLD
-            and all(sample.scores(measure) is not None for sample in samples.systems.values())
-        ]
-    grouping, names = _kinds(first, questions)
-    by_kind = testable_parts({kind: names == kind for kind in np.unique(names).tolist() if kind})
-    kinds: list[tuple[str, MeasureName, Bools]] = [(kind, "f1", where) for kind, where in by_kind.items()]
+    overall = _overall(samples)
+    grouping, names = _kinds(samples.first, questions)
+    by_kind = _testable(samples, {kind: names == kind for kind in np.unique(names).tolist() if kind})
+    kinds: list[Part] = [(kind, "f1", where) for kind, where in by_kind.items()]
     tested = [
         effects(samples, "A", measure, None, where=where)[0] for _, measure, where in (*overall, *kinds)
     ]
@@ -150,6 +135,29 @@ def pair_table(
         *([f"Holm: p corrected over {len(kinds)} kinds of questions"] if len(kinds) > 1 else []),
     ]
     return Table(title or f"{split}: B against A", columns, rows, notes)
+
+
+def _testable(samples: Samples, parts: Mapping[str, Bools]) -> dict[str, Bools]:
+    return {name: where for name, where in parts.items() if samples.testable(where) and not where.all()}
+
+
+def _overall(samples: Samples) -> list[Part]:
+    """Every measure over all, answerable and unanswerable questions, and those that need both kinds."""
+    answerable = samples.first.answerable
+    halves = _testable(samples, {"HasAns ": answerable, "NoAns ": ~answerable})
+    parts: list[Part] = [
+        (f"{prefix}{MEASURES[measure]}", measure, where)
+        for prefix, where in {"": np.ones(len(answerable), dtype=bool), **halves}.items()
+        for measure in AT_THRESHOLD
+    ]
+    if "HasAns " in halves:
+        parts += [
+            (MEASURES[measure], measure, samples.where(measure))
+            for measure in MEASURES
+            if measure not in AT_THRESHOLD
+            and all(sample.scores(measure) is not None for sample in samples.systems.values())
+        ]
+    return parts
 
 
 def _test_note(samples: Samples, rows: Sequence[Difference], threshold: str | None = "") -> str:
@@ -291,21 +299,14 @@ def effects_table(
     if baseline is not None and len(samples.systems) == 1:
         raise RunError(f"{baseline}: no other system is finished, so nothing to compare; add runs")
     differences = [] if baseline is None else effects(samples, baseline, measure, order, paired=paired)
-    tested = {row.name: row for row in differences}
     shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
-    rows: list[dict[str, Any]] = []
-    for label, sample in samples.systems.items():
-        row: dict[str, Any] = {"model": label, "seeds": len(sample.rows)}
-        for key in shown:
-            row |= mean_figures(key, samples.scores(label, key))
-            row |= interval_figures(key, samples.interval(label, key))
-        if difference := tested.get(label):
-            row |= difference.figures
-            if equivalence is not None:
-                row["p_equivalent"] = round(difference.effect.p_equivalent(equivalence), PLACES)
-            if components:
-                row |= _standard_errors(difference.effect.variance)
-        rows.append(row)
+    rows = _system_rows(samples, shown, differences)
+    for difference in differences:
+        row = next(row for row in rows if row["model"] == difference.name)
+        if equivalence is not None:
+            row["p_equivalent"] = round(difference.effect.p_equivalent(equivalence), PLACES)
+        if components:
+            row |= _standard_errors(difference.effect.variance)
     name = MEASURES[measure]
     columns = [text("model", "model"), number("seeds", "seeds")]
     for key in shown:
@@ -313,20 +314,13 @@ def effects_table(
             mean_column(key, MEASURES[key], weight=int(key == shown[-1])),
             interval_column(key, weight=-1),
         ]
-    if tested:
+    if differences:
         columns += [*delta_columns(f"Δ {name}" if name != "F1" else "ΔF1"), P_VALUE]
         columns.append(replace(P_HOLM, heading="p, in order") if order else P_HOLM)
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", p_value))
     if components:
-        headings = (f"{samples.unit}s", f"seeds × {samples.unit}s", "seeds", "calibration", "total")
-        columns += [
-            *(
-                number(f"se_{key}", f"s.e. {head}", two_decimals)
-                for key, head in zip(_SOURCES, headings, strict=True)
-            ),
-            number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}"),
-        ]
+        columns += _component_columns(samples.unit)
     notes = [
         f"{int(samples.where(measure).sum()):,} questions{samples.rules}; ± standard deviation over seeds;"
         f" intervals of {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
@@ -336,6 +330,21 @@ def effects_table(
         *([_COMPONENTS] if components else []),
     ]
     return Table(title or f"{samples.split}: every system against {baseline}", columns, rows, notes)
+
+
+def _system_rows(
+    samples: Samples, shown: Sequence[MeasureName], differences: Sequence[Difference]
+) -> list[dict[str, Any]]:
+    """Figures of every system in the measures ``shown``, and of its difference."""
+    tested = {row.name: row.figures for row in differences}
+    rows = []
+    for label, sample in samples.systems.items():
+        row: dict[str, Any] = {"model": label, "seeds": len(sample.rows)}
+        for key in shown:
+            row |= mean_figures(key, samples.scores(label, key))
+            row |= interval_figures(key, samples.interval(label, key))
+        rows.append(row | tested.get(label, {}))
+    return rows
 
 
 def _family_notes(
@@ -456,6 +465,14 @@ def power_table(
         *([f"the null threshold fitted on {calibration or known} calibration articles"] if known else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)
+
+
+def _component_columns(unit: Unit) -> list[Column]:
+    """Columns of ``_standard_errors``."""
+    heads = (f"{unit}s", f"seeds × {unit}s", "seeds", "calibration", "total")
+    pairs = zip(_SOURCES, heads, strict=True)
+    errors = [number(f"se_{key}", f"s.e. {head}", two_decimals) for key, head in pairs]
+    return [*errors, number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}")]
 
 
 def _standard_errors(variance: Variance) -> dict[str, float]:

@@ -148,9 +148,8 @@ def write_report(
     parts = dict.fromkeys(("runs", "cost", "abstention", "calibration", "errors", "breakdowns"), "")
     for n, (scored, reference) in enumerate(zip(sets, references, strict=True)):
         scored.runs += [ShownRun(runs.index(run), *run) for run in unscored]
-        for section, content in _sections(
-            scored, _shown(scored.runs, systems), reference, measure, unit
-        ).items():
+        sections = _sections(scored, _shown(scored.runs, systems), reference, measure, unit)
+        for section, content in sections.items():
             content = content.replace('id="figure-', f'id="figure-{n}-') if n else content
             parts[section] += f'<div data-set="{n}"{" hidden" if n else ""}>{content}</div>'
     title = f"Runs of {', '.join(list(dict.fromkeys(record.name for _, record in runs))[:3])}"
@@ -165,7 +164,22 @@ def write_report(
         "learning": learning_figures(every, measure),
         "about": _about(sets, runs, problems, written),
     }
-    value = {
+    page = single_file(
+        "report.html",
+        title,
+        styles=("style.css",),
+        scripts=("elements.js", "questions.js", "report.js"),
+        value=_page_value(sets, every),
+        packs={"plotly": pack_bytes(plotly)} | _packs(sets),
+        parts=parts,
+    )
+    path = write_atomic(out, page)
+    return Report(path, len(runs), len(page), tuple(problems))
+
+
+def _page_value(sets: Sequence[ScoredSet], shown: Sequence[Shown]) -> dict[str, Any]:
+    """What the page's own code knows of sets, runs and outcomes."""
+    return {
         "sets": [_browsed(scored) for scored in sets],
         "runs": {
             run.number: {
@@ -175,24 +189,13 @@ def write_report(
                 "threshold": run.record.threshold.value if run.record.threshold else None,
                 "adopted": run.record.adopted,
             }
-            for s in every
+            for s in shown
             for run in s.runs
         },
-        "off": [s.label for s in every[DRAWN:]],
+        "off": [s.label for s in shown[DRAWN:]],
         "outcomes": list(OUTCOMES.items()),
         "boundaries": list(BOUNDARIES.items()),
     }
-    page = single_file(
-        "report.html",
-        title,
-        styles=("style.css",),
-        scripts=("elements.js", "questions.js", "report.js"),
-        value=value,
-        packs={"plotly": pack_bytes(plotly)} | _packs(sets),
-        parts=parts,
-    )
-    path = write_atomic(out, page)
-    return Report(path, len(runs), len(page), tuple(problems))
 
 
 def _reported(runs: Runs, problems: list[str]) -> list[tuple[Path, RunRecord]]:

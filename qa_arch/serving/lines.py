@@ -136,13 +136,7 @@ def answer_file(
             before, parts = _skip_finished(file, parts)
         lines = before
         for part in answering(parts):
-            for problem in part.problems:
-                if on_error == "raise":
-                    raise DataError(
-                        f"{problem}; --on-error skip continues without such lines, --if-exists replace"
-                        " starts again with a corrected file"
-                    )
-                log.warning("left out: %s", problem)
+            _report_problems(part, on_error)
             file.write(part.content)
             file.flush()
             if out != STANDARD:
@@ -153,6 +147,17 @@ def answer_file(
         if out != STANDARD:
             partial.replace(path)
     return LineCounts(lines, before, problems, cut)
+
+
+def _report_problems(part: AnsweredPart, on_error: OnError) -> None:
+    """Log the faulty lines of a part; DataError for the first, unless they are skipped."""
+    for problem in part.problems:
+        if on_error == "raise":
+            raise DataError(
+                f"{problem}; --on-error skip continues without such lines, --if-exists replace starts again"
+                " with a corrected file"
+            )
+        log.warning("left out: %s", problem)
 
 
 @contextmanager

@@ -229,7 +229,7 @@ FAULTS = (
           new="dict(_flatten(record.config))"),
     Fault(name="labels show settings that all namesakes share", at="_labels", test="test_systems",
           old="value in omitted", new="False"),
-    Fault(name="threshold in the report has the wrong sign", at="report:write_report",
+    Fault(name="threshold in the report has the wrong sign", at="_page_value",
           test="test_tables_and_figures_show_the_scores_of_the_records",
           old="run.record.threshold.value if run.record.threshold else None",
           new="-run.record.threshold.value if run.record.threshold else None"),

@@ -55,7 +55,7 @@ FAULTS = (
     Fault(name="refused run forgets what it read", at="training.run:OpenRun.begin",
           test="test_changed_inputs_are_refused_and_moved_ones_are_not",
           old='"batch", "data", ', new='"batch", '),
-    Fault(name="sweep goes on with other data", at="sweep:resume",
+    Fault(name="sweep goes on with other data", at="sweep:_job_again",
           test="test_sweep_whose_data_has_changed_is_refused",
           old="key != point.key", new="False"),
     Fault(name="checkpoint with a damaged header ends the run", at="checkpoint:newest",

@@ -144,14 +144,7 @@ def pack(
     Raises DataError for a corpus without text, ConfigError for a ``max_length`` that leaves no room for text
     and for a tokenizer without separator, padding or mask token.
     """
-    template = probe(tokenizer, segments=segments)
-    separator = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
-    if separator is None or tokenizer.mask_token_id is None:
-        missing = "mask token" if separator is not None else "separator"
-        raise ConfigError(
-            f"{name_of(tokenizer)} has no {missing}, which pre-training needs; choose an encoder like BERT,"
-            " or a tokenizer from qa-arch pretrain tokenizer"
-        )
+    template, separator = probe(tokenizer, segments=segments), _separator(tokenizer)
     room = max_length - _specials(template, pairs)
     if room < 1:
         raise ConfigError(
@@ -186,6 +179,18 @@ def pack(
     data = _read_or_build(cache_dir, digest, columns, rows)
     mask = tokenizer.mask_token_id
     return LanguageTable(data, template, pairs, max_length, mask, special, begins_word, protocol)
+
+
+def _separator(tokenizer: PreTrainedTokenizerBase) -> int:
+    """Token between documents; ConfigError for a tokenizer without, or without a mask token."""
+    separator = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    if separator is None or tokenizer.mask_token_id is None:
+        missing = "mask token" if separator is not None else "separator"
+        raise ConfigError(
+            f"{name_of(tokenizer)} has no {missing}, which pre-training needs; choose an encoder like BERT,"
+            " or a tokenizer from qa-arch pretrain tokenizer"
+        )
+    return separator
 
 
 def _begin_words(tokenizer: PreTrainedTokenizerBase) -> list[bool]:
