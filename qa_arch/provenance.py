@@ -68,7 +68,7 @@ NEUTRAL = (
     "trainer.log_every",
 )
 """Settings that do not affect results: where a run is stored and how it is displayed."""
-PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher")
+PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "glove.name", "distillation.teacher")
 """Locations of input files, in place of which ``run_hash`` has the hashes of their content."""
 GLOVE, ENCODER, TEACHER = "glove", "encoder", "teacher"
 """Inputs of a run besides its sets: word vectors, the pre-training run of its encoder, the teacher."""

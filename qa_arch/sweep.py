@@ -179,6 +179,8 @@ def sources(config: Config) -> dict[str, str]:
     recipe = recipe_of(config.model)
     identify = identity if recipe is None else import_module(recipe.data).identity
     hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
+    if config.glove.use and config.glove.name:  # which need not be here yet
+        hashes["glove"] = config.glove.name
     if config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
         path = (encoder_folder(tokenizer) or Path(tokenizer)) / "tokenizer.json"
         if path.is_file():
@@ -574,7 +576,7 @@ def resume(
                 continue
             if key != point.key:
                 config = job.config
-                read = [*config.data.opened.values(), config.glove.path, config.encoder.name]
+                read = [*config.data.opened.values(), config.glove.source, config.encoder.name]
                 files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
                 raise RunError(
                     f"{folder}: {point.name}: what it reads ({files}) or its {CONFIG} has changed since the"

@@ -63,7 +63,7 @@ def require_unchanged(
         if closed or before.get(name, "") is None or before.get(name) == now.get(name):
             continue
         section, _, key = setting.partition(".")
-        source = getattr(getattr(config, section), key)
+        source = config.glove.source if name == GLOVE else getattr(getattr(config, section), key)
         hashes = " and ".join(str(hashes.get(name) or "none")[:8] for hashes in (before, now))
         raise RunError(
             f"{folder}: {setting}: {source} is not what the run has read (hashes {hashes}); restore it, or"
@@ -75,9 +75,10 @@ def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None
     """``require_unchanged`` of a finished run, whose inputs are read again; DataError for unreadable ones."""
     before, sets = recorded(folder, record), load_sets(config)
     vectors = _saved_vectors(folder) if before.get(GLOVE) else None
-    if vectors is not None:
-        file, words = config.glove, vectors.words
-        vectors = read_vectors(str(file.path), file.dim, file.backend, words=words, keep=file.keep)
+    file = config.glove
+    if vectors is not None and (file.path or Path(str(file.source)).is_file()):  # published ones may be gone
+        words = vectors.words
+        vectors = read_vectors(str(file.source), file.dim, file.backend, words=words, keep=file.keep)
     prints = {split: str(questions.fingerprint) for split, questions in sets.items()}
     glove = None if vectors is None else vectors.fingerprint
     now = inputs_of(prints, glove, encoder_run(config.encoder.name))
