@@ -25,6 +25,8 @@ from typing import Any
 
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, one_line
 
+DATA_FOLDER = "QA_ARCH_DATA"
+"""Environment variable that names the folder of data sets and word vectors; default ``data``."""
 UNFINISHED = ".unfinished"
 """Suffix of temporary files and folders; one without a lock was left by a killed process."""
 REPLACED = f".replaced{UNFINISHED}"
@@ -44,6 +46,10 @@ MAX_JSON_DEPTH = 64
 def file_stem(name: str) -> str:
     """Make the name of a data set a file name."""
     return re.sub(r"[^\w.+-]", "_", name).strip(".") or "set"
+
+
+def data_folder() -> str:
+    return os.environ.get(DATA_FOLDER, "data")
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:

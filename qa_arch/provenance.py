@@ -70,7 +70,10 @@ NEUTRAL = (
     "trainer.log_every",
 )
 """Settings that do not affect results: where a run is stored and how it is displayed."""
-PLACES = ("data.train", "data.calibration", "data.dev", "glove.path", "distillation.teacher", "init_from")
+PLACES = (
+    *("data.train", "data.calibration", "data.dev"),
+    *("glove.path", "glove.name", "distillation.teacher", "init_from"),
+)
 """Locations of input files, in place of which ``run_hash`` has the hashes of their content."""
 GLOVE, ENCODER, TEACHER, PARENT = "glove", "encoder", "teacher", "parent"
 """Inputs of a run besides its sets: word vectors, the pre-training run of its encoder, the teacher, and the

@@ -180,6 +180,8 @@ def sources(config: Config) -> dict[str, str]:
     recipe = recipe_of(config.model)
     identify = identity if recipe is None else import_module(recipe.data).identity
     hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
+    if config.glove.use and config.glove.name:  # which need not be here yet
+        hashes["glove"] = config.glove.name
     if config.init_from:
         hashes[PARENT] = read_record(config.init_from).run_hash
     elif config.encoder.init == "random" and (tokenizer := config.encoder.tokenizer):
@@ -587,7 +589,7 @@ def _job_again(
     # Also of finished points: otherwise a table would mix results on different data.
     if key != point.key:
         config = job.config
-        read = [*config.data.opened.values(), config.glove.path, config.encoder.name]
+        read = [*config.data.opened.values(), config.glove.source, config.encoder.name]
         files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
         raise RunError(
             f"{folder}: {point.name}: what it reads ({files}) or its {CONFIG} has changed since the sweep"

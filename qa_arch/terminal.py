@@ -19,12 +19,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
 """Control characters except tab and newline, changes of text direction, and lone surrogates."""
 _BAR = re.compile(r"\r|(\x1b\[A)+")
 """Start of a write by a library's progress bar: a carriage return, or only cursor-up sequences."""
+BAR = 10, 40
+"""Minimum and maximum width of a progress bar, in characters."""
 
 
 def escape_controls(text: str) -> str:
@@ -98,3 +101,29 @@ def console(**options: Any) -> Console:
     # Passed explicitly: while a bar is live, sys.stderr is the bar's console, not the stream.
     stream = sys.stderr if options.get("stderr") else sys.stdout
     return GuardedConsole(**{"file": stream, "markup": False, "emoji": False, **options})
+
+
+def progress_bar(console: Console) -> Progress:
+    """One line of ``console`` for each task: its description, a bar, steps, and the field ``figures``.
+
+    On a narrow console the last figures are dropped first, then the description is cut; the bar stays.
+    """
+    from rich.progress import Progress, ProgressColumn, Task
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+
+    class Line(ProgressColumn):
+        def render(self, task: Task) -> Table:
+            width = console.width
+            line = f"{task.completed:.0f}/{task.total or 0:.0f}"
+            for figure in task.fields["figures"]:
+                if len(task.description) + BAR[0] + len(line) + len(figure) + 4 > width:
+                    break
+                line += f", {figure}"
+            title = task.description[: max(0, width - BAR[0] - len(line) - 2)]
+            bar = max(BAR[0], min(BAR[1], width - len(title) - len(line) - 2))
+            grid = Table.grid(padding=(0, 1))
+            grid.add_row(title, ProgressBar(total=task.total, completed=task.completed, width=bar), line)
+            return grid
+
+    return Progress(Line(), console=console, transient=True)

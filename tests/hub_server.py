@@ -1,6 +1,7 @@
 """A model hub on a loopback port, for the real clients: tiny repositories, and faults on demand.
 
-Below ``root`` lie ``models/OWNER/NAME@REVISION/FILE`` and ``datasets/...``; a commit hashes the files.
+Below ``root`` lie ``models/OWNER/NAME@REVISION/FILE`` and ``datasets/...``, whose files a commit hashes, and
+``files/NAME``.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Hub:
     faults: list[Fault] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
     """``METHOD PATH`` of each."""
+    ranges: list[str | None] = field(default_factory=list)
+    """The header ``Range`` of each request below ``/files``."""
+    resumes: bool = True
+    """Whether that header is heeded."""
 
     def __post_init__(self) -> None:
         handler = type("Handler", (_Handler,), {"hub": self})
@@ -118,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
     def answer(self, status: int, content: Any = b"", **headers: str) -> None:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
         asked = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        if asked and status == 200:
+        if asked and status == 200 and self.hub.resumes:
             status, whole = 206, len(body)
             body = body[int(asked[1]) :]
             headers["Content-Range"] = f"bytes {asked[1]}-{whole - 1}/{whole}"
@@ -198,6 +203,11 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self.answer(404, X_Error_Code="EntryNotFound", X_Repo_Commit=commit)
 
+    def plain(self, path: str) -> None:
+        self.hub.ranges.append(self.headers.get("Range"))
+        file = self.hub.root / "files" / path
+        self.answer(200, file.read_bytes()) if file.is_file() else self.answer(404)
+
     # Uploads, for the token hf_member ----------------------------------------------------------------
 
     def create(self) -> None:
@@ -247,6 +257,7 @@ _NAME = r"(?P<name>[\w.-]+(?:/[\w.-]+)?)"
 _API = rf"/api/(?P<kind>models|datasets)/{_NAME}"
 ROUTES = (
     (r"/", lambda handler: handler.answer(200)),
+    (r"/files/(?P<path>.+)", _Handler.plain),
     (r"/api/validate-yaml", lambda handler: handler.answer(200, {"errors": [], "warnings": []})),
     (r"/api/repos/create", _Handler.create),
     (r"/api/repos/delete", _Handler.delete),

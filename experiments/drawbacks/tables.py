@@ -56,7 +56,7 @@ def tables(folder: Path) -> list[Table]:
                 *(Wanted(model, f"qa-arch train model={model} experiment=thesis") for model in BASELINES),
                 Wanted(
                     "proposed",
-                    "qa-arch train model=proposed experiment=thesis glove.path=glove.840B.300d.txt",
+                    "qa-arch train model=proposed experiment=thesis glove.name=840B.300d",
                 ),
             ],
         ),

@@ -54,7 +54,7 @@ def tables(folder: Path) -> list[Table]:
 
 def _wanted(model: str) -> list[Wanted]:
     """Both batch sizes of the thesis; 8 is the experiment's default."""
-    vectors = " glove.path=glove.840B.300d.txt" if model == "proposed" else ""
+    vectors = " glove.name=840B.300d" if model == "proposed" else ""
     command = f"qa-arch train model={model} experiment=thesis{vectors}"
     return [Wanted(model, command, batch=8), Wanted(model, f"{command} trainer.global_batch=6", batch=6)]
 

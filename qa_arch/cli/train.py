@@ -26,7 +26,7 @@ ALL_MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "example: qa-arch train model=proposed experiment=squad2 glove.path=glove.840B.300d.txt"
+    parser.epilog = "example: qa-arch train model=proposed experiment=squad2 glove.name=840B.300d"
     add = parser.add_argument
     add("overrides", nargs="*", metavar="KEY=VALUE", help="settings in Hydra's syntax (see: qa-arch list)")
     grid = "train every point of a grid such as seed=1,2,3, each in its own processes (see: sweep)"

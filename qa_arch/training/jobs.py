@@ -25,6 +25,7 @@ from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+from qa_arch.features.glove import fetch
 from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, write_atomic
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
 from qa_arch.process import gc_disabled, launched
@@ -162,6 +163,9 @@ def require_runnable(
     for job in jobs if here else ():
         with collecting(missing), named(job.title):
             check_machine(job.config)
+    for job in jobs if here and missing is None else ():
+        if job.config.glove.use:
+            fetch(job.config.glove)
 
 
 @contextmanager
@@ -321,13 +325,14 @@ def require_files(config: Config) -> None:
             sources.require_present(source, setting)
     if config.init_from:  # has encoder and vectors
         return
-    path = config.glove.path if config.glove.use else None
+    path = config.glove.source if config.glove.use else None
     if path and packaged_files(path) is None:
-        if not Path(path).exists():
-            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
-        from qa_arch.features.vectors import check_vectors
+        if Path(path).exists():
+            from qa_arch.features.vectors import check_vectors
 
-        check_vectors(config.glove)
+            check_vectors(config.glove)
+        elif not config.glove.name:  # which are downloaded after all other checks
+            raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
     name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and not Path(resolve(name)).is_dir():

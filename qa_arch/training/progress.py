@@ -12,10 +12,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from rich.console import Console
-from rich.progress import Progress, ProgressColumn, Task
-from rich.progress_bar import ProgressBar
-from rich.table import Table
 from torch.distributed.tensor import DTensor
 
 from qa_arch import terminal
@@ -154,8 +150,6 @@ BAR_SECONDS = 0.2
 """Seconds between readings of the loss for the bar: each waits for all pending GPU work."""
 KNOWN_AFTER = 3
 """Batches of an epoch after which the time left is shown."""
-BAR = 10, 40
-"""Minimum and maximum width of the bar, in characters."""
 FIRST_STEP = "first optimizer step done"
 """Logged once; before it, a run may still be reading data and building its model."""
 
@@ -175,7 +169,7 @@ class TrainingProgress(pl.Callback):
         self.cell: Any = None
         """Output of a notebook's cell that shows the current epoch."""
         live = live and console.is_terminal and not self.in_notebook
-        self.bar = Progress(_EpochLine(console), console=console, transient=True) if live else None
+        self.bar = terminal.progress_bar(console) if live else None
         self.every = BAR_SECONDS if live or self.in_notebook else EVERY_SECONDS
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -264,27 +258,3 @@ class TrainingProgress(pl.Callback):
     def _stop(self) -> None:
         if self.bar is not None:
             self.bar.stop()
-
-
-class _EpochLine(ProgressColumn):
-    """Title, bar, steps and figures of an epoch on one line of the console.
-
-    On a narrow console the last figures are dropped first, then the title is cut; the bar stays.
-    """
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self.console = console
-
-    def render(self, task: Task) -> Table:
-        width = self.console.width
-        line = f"{task.completed:.0f}/{task.total or 0:.0f}"
-        for figure in task.fields["figures"]:
-            if len(task.description) + BAR[0] + len(line) + len(figure) + 4 > width:
-                break
-            line += f", {figure}"
-        title = task.description[: max(0, width - BAR[0] - len(line) - 2)]
-        bar = max(BAR[0], min(BAR[1], width - len(title) - len(line) - 2))
-        grid = Table.grid(padding=(0, 1))
-        grid.add_row(title, ProgressBar(total=task.total, completed=task.completed, width=bar), line)
-        return grid

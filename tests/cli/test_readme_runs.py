@@ -20,7 +20,7 @@ COMPARING = (ROOT / "docs" / "comparing.md").read_text(encoding="utf-8")
 PROGRAM = r"```python\n(import qa_arch\n.*?)```"
 RUN_COMMANDS = {"ask", "predict", "evaluate", "adopt", "tables", "compare", "show", "report"} & set(COMMANDS)
 TRAININGS = ("train model=bert experiment=squad2", "train model=proposed experiment=squad2")
-QUICK = ("debug=fast", "name=squad2", "glove.path=null", "trainer.progress=false")
+QUICK = ("debug=fast", "name=squad2", "trainer.progress=false")
 
 
 @pytest.fixture
@@ -33,7 +33,6 @@ def placeholders(tmp_path, monkeypatch, feature_cache) -> dict[str, str]:
     data = [f"data.{split}={split}-v2.0.json" for split in sets]
     for prefix in TRAININGS:
         call = next(call for call in commands(README) if " ".join(call).startswith(prefix))
-        call = [word for word in call if not word.startswith("glove.path=")]
         assert main([*call, *QUICK, *data, f"features.cache_dir={feature_cache}"]) == 0
     (bert,), (proposed,) = (list(Path("runs/squad2").glob(f"{name}-*")) for name in ("bert", "proposed"))
     dev, calibration = sets["dev"], sets["calibration"]

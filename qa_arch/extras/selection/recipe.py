@@ -46,7 +46,7 @@ from qa_arch.extras.selection.sets import (
     words,
 )
 from qa_arch.features.batches import EpochBatchSampler
-from qa_arch.features.vectors import GLOVE_DIM, WordVectors
+from qa_arch.features.vectors import WordVectors, unread_width
 from qa_arch.files import write_json
 from qa_arch.metrics.abstention import auroc
 from qa_arch.models import store
@@ -148,8 +148,8 @@ def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
 
 def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
     """Count on the meta device. Reads the data, whose words determine the number of trained vectors."""
-    if config.glove.use and not config.glove.path:
-        shape: tuple[int, ...] = 1, config.glove.dim or GLOVE_DIM
+    if config.glove.use and (width := unread_width(config.glove)) is not None:
+        shape: tuple[int, ...] = 1, width
     else:
         shape = candidate_vectors(config, load_splits(config)).matrix.shape
     with torch.device("meta"):
