@@ -17,6 +17,7 @@ from qa_arch.cli.runs import next_steps
 from qa_arch.config.compose import compose
 from qa_arch.config.machine import lost_logger
 from qa_arch.config.schema import validate
+from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import write_atomic
 from qa_arch.provenance import identify
@@ -26,12 +27,13 @@ from qa_arch.training.checkpoint import LAST
 
 @pytest.fixture
 def stub_training(monkeypatch):
-    """Replace training by a stub that only writes a record; models in ``stub.failing`` raise."""
-    stub = SimpleNamespace(calls=[], failing=())
+    """Replace training: read the data and write a record; models in ``stub.failing`` raise."""
+    stub = SimpleNamespace(calls=[], failing=(), read=[])
 
     def train(config, *, folder, resume=False, trusted=(), options=()):
         name = str(config.model["name"])
         stub.calls.append((name, resume))
+        stub.read.append(load_splits(config.data)["train"])
         about = {"name": config.name, "model": name, "seed": config.seed, "config": asdict(config)}
         record = RunRecord(status="ok", settings_hash="-", run_hash="-", **about)
         if name in stub.failing:
@@ -256,6 +258,7 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert stub_training.calls == [("albert", False), ("bert", False)]
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
+    assert stub_training.read[0] is stub_training.read[1]
     for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
         assert qa_arch("train", *refused, *settings)[0] == 2
     assert len(stub_training.calls) == 2

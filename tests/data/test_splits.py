@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from qa_arch.config.schema import Data
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.splits import _steps, by_article, hold_out, load_splits, require_disjoint, subset
+from qa_arch.data.splits import (
+    _steps,
+    by_article,
+    hold_out,
+    load_splits,
+    read_once,
+    require_disjoint,
+    subset,
+)
 from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.files import write_json
@@ -187,6 +195,13 @@ def test_only_training_questions_need_places_of_answers(tmp_path):
     assert load_splits(data)["dev"].examples[0].answers == (Gold("Elsewhere", -1),)
     with pytest.raises(DataError, match=r"misplaced\.json"):
         load_splits(replace(data, train=str(misplaced), dev=str(sound)))
+    with read_once():
+        first = load_splits(data)
+        assert load_splits(replace(data, language="de"))["train"].language == "de"
+        again = load_splits(data)
+        assert again["dev"] is not first["dev"]  # only the last is kept
+        assert again["train"] is load_splits(data)["train"]
+    assert load_splits(data)["train"] is not again["train"]
 
 
 @settings(max_examples=60, deadline=None)
