@@ -18,10 +18,11 @@ TASKS = {
     "classification": "question_types",
     "masked_lm": "pretrain/mlm",
     "causal_lm": "pretrain/causal",
+    "denoising": "pretrain/denoising",
 }
 """Task -> a model of it."""
 INSTALLED = [task for task in TASKS if task in LOSSES or task in recipes()]
-CORPORA = [task for task in INSTALLED if task.endswith("_lm")]
+CORPORA = [task for task in INSTALLED if TASKS[task].startswith("pretrain/")]
 CLASSES = ["types:synthetic:train"] if "types" in from_extras("formats") else []
 """Source of a classification set, if the extra that reads it is installed."""
 

@@ -2,14 +2,16 @@
 
 Blocks for masked and causal language modelling are full and cross document boundaries, which the tokenizer's
 separator marks (FULL-SENTENCES of Liu et al. 2019, section 4.2). Blocks for next-sentence and sentence-order
-prediction (``pairs``) hold whole sentences of a single document (DOC-SENTENCES), with room for the special
-tokens of a pair; a sentence longer than a block is cut. ``datasets`` stores them without special tokens.
+prediction and for denoising (``pairs``) hold whole sentences of a single document (DOC-SENTENCES), with room
+for the special tokens of a pair; a sentence longer than a block is cut. ``datasets`` stores them without
+special tokens.
 
 Masked language modelling hides 15% of the tokens of a block, of which 80% are masked, 10% replaced and 10%
-left unchanged (Devlin et al. 2019, section 3.1). Tokens are drawn one by one or by whole words. The draw
-depends on (seed, epoch, row) alone: it changes every epoch (Liu et al. 2019, section 4.1) and is the same in
-every batch, process or worker that reads the block, so a resumed run continues exactly. For validation it
-depends on the row alone: all epochs, seeds and processes score the same predictions. (The collator of
+left unchanged (Devlin et al. 2019, section 3.1). Tokens are drawn one by one or by whole words. Denoising
+has the noises of ``noised``. The draw depends on (seed, epoch, row) alone: it changes every epoch (Liu et al.
+2019, section 4.1) and is the same in every batch, process or worker that reads the block, so a resumed run
+continues exactly. For validation it depends on the row alone: all epochs, seeds and processes score the same
+predictions. (The collator of
 transformers draws each token independently: the share hidden varies, and the draw depends on the batch.)
 
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``V`` vocabulary of the encoder.
@@ -42,6 +44,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining.corpus import Corpus
+from qa_arch.extras.pretraining.denoising import noised
 from qa_arch.extras.pretraining.manifest import Pretraining
 from qa_arch.extras.pretraining.models import LanguageBatch
 from qa_arch.features.cache import tokenizer_hash
@@ -308,11 +311,13 @@ class LanguageCollator:
     """Collates rows of a table, or with a ``seed`` (epoch, rows). A padding row is ``-1 - row``."""
 
     table: LanguageTable
-    noise: Pretraining
+    noise: Any
+    """``Denoising`` for denoising, ``Pretraining`` for the others."""
     seed: int | None = None
     """None: the fixed draws of validation."""
-    objective: Literal["mlm", "nsp", "sop", "causal"] = "mlm"
-    """``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none."""
+    objective: Literal["mlm", "nsp", "sop", "causal", "denoising"] = "mlm"
+    """``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none;
+    ``denoising`` hides them from the encoder, and predicts all."""
 
     @property
     def lengths(self) -> Longs:
@@ -327,13 +332,15 @@ class LanguageCollator:
             "index": torch.from_numpy(numbers),
             "weight": torch.from_numpy((index >= 0).astype(np.float32)),
         }
-        if self.objective == "causal":
-            framed = [framed_row(self.table.template, self.table.content(row)) for row in numbers.tolist()]
-            inputs = self._inputs([ids for ids, _ in framed], [segments for _, segments in framed])
-            targets, counted = inputs["ids"][:, 1:], inputs["mask"][:, 1:]
-            shared |= {name: None if value is None else value[:, :-1] for name, value in inputs.items()}
-            return LanguageBatch(**shared, targets=targets, counted=counted)
         draws = [np.random.default_rng(self._entropy(epoch, row)) for row in numbers.tolist()]
+        if self.objective in ("causal", "denoising"):
+            contents = [self.table.content(row) for row in numbers.tolist()]
+            inputs = self._framed(contents)
+            shared |= {"targets": inputs["ids"][:, 1:], "counted": inputs["mask"][:, 1:]}
+            before = {name: None if value is None else value[:, :-1] for name, value in inputs.items()}
+            if self.objective == "causal":
+                return LanguageBatch(**shared, **before)
+            return LanguageBatch(**shared, **self._noisy(contents, draws), prefix=before["ids"])
         ids, segments, positions, targets, follows = zip(
             *map(self._masked_row, numbers.tolist(), draws), strict=True
         )
@@ -348,6 +355,18 @@ class LanguageCollator:
 
     def _entropy(self, epoch: int, row: int) -> tuple[int, ...]:
         return (FIXED, row) if self.seed is None else (self.seed, epoch, row)
+
+    def _framed(self, contents: Sequence[Longs]) -> dict[str, Any]:
+        """The encoder's inputs for single texts."""
+        ids, segments = zip(*(framed_row(self.table.template, content) for content in contents), strict=True)
+        return self._inputs(ids, segments)
+
+    def _noisy(self, contents: Sequence[Longs], draws: Sequence[np.random.Generator]) -> dict[str, Any]:
+        """The encoder's inputs with noise, and which of the targets, all tokens but the first, it hides."""
+        table, start = self.table, len(self.table.template.before)
+        rows = [noised(*pair, table.mask_token, self.noise) for pair in zip(contents, draws, strict=True)]
+        hidden = [np.pad(of_row, (start - 1, len(table.template.after))) for _, of_row in rows]
+        return {**self._framed([ids for ids, _ in rows]), "noised": _padded(hidden)}
 
     def _inputs(self, ids: Sequence[Longs], segments: Sequence[Longs]) -> dict[str, Any]:
         """The encoder's inputs."""

@@ -13,6 +13,12 @@ COLUMNS = (
     score("bits_per_byte", "bits/byte", format="{:.3f}".format),
     score("sentence_accuracy", "NSP/SOP accuracy"),
     score("sentence_f1", "NSP/SOP F1"),
+    score("restored", "restored tokens"),
+    score("copied", "exact copies"),
+    score("bleu_noisy", "BLEU of the noise"),
+    score("bleu", "BLEU"),
+    score("rouge_l", "ROUGE-L"),
+    score("written_perplexity", "perplexity as written", format=two_decimals),
 )
 EPOCH = {
     "calibration_perplexity": "calibration perplexity",
@@ -31,4 +37,4 @@ def described(facts: SplitFacts) -> tuple[str, str]:
     return ", ".join([*sizes, blocks]), note
 
 
-PROTOCOLS = dict.fromkeys(("masked_lm", "causal_lm"), described)
+PROTOCOLS = dict.fromkeys(("masked_lm", "causal_lm", "denoising"), described)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from pathlib import Path
 
 from qa_arch import hub
@@ -46,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--text", nargs="+", default=[default], metavar="CORPUS", help=f"{CORPUS} (default: {default})")
     add_options(compare, "--format", "--json")
 
-    ask = commands.add_parser("ask", help="fill in [MASK], or predict the token after a text")
+    ask = commands.add_parser("ask", help="fill in [MASK], or predict what follows a text, or restore it")
     ask.set_defaults(action=_ask)
     ask.epilog = 'example: qa-arch pretrain ask RUN "My [MASK] is so cute."'
     add = ask.add_argument
@@ -54,9 +55,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "text",
         metavar="TEXT",
-        help="text with [MASK] for each token to predict; for pretrain/causal, text to continue",
+        help="text with [MASK] for each token to predict, or with pretrain/denoising each span; for"
+        " pretrain/causal, text to continue",
     )
-    add("--top-k", type=int, default=5, metavar="K", help="number of tokens to show (default: 5)")
+    add("--top-k", type=int, default=5, metavar="K", help="tokens to show, or beams (default: 5)")
     add_options(ask, *DEVICE, "--format", "--json")
     add_evaluate(commands, "a run of model=pretrain/...", CORPUS)
 
@@ -124,15 +126,21 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _ask(args: argparse.Namespace) -> int:
-    """Print the most probable tokens at each [MASK], or after the text."""
+    """Print the most probable tokens at each [MASK], or after the text, or texts without its noise."""
     if args.top_k < 1:
         raise ConfigError(f"--top-k {args.top_k}: must be at least 1")
     if read_record(args.run_folder).setting("model", "task") not in EXTRA.recipes:
         raise RunError(
-            f"{args.run_folder}: was not pre-trained on a corpus; name a run of model=pretrain/mlm or"
-            " pretrain/causal (qa-arch ask answers questions)"
+            f"{args.run_folder}: was not pre-trained on a corpus; name a run of model=pretrain/mlm,"
+            " pretrain/causal or pretrain/denoising (qa-arch ask answers questions)"
         )
     predictor = open_predictor([args.run_folder], args)
+    if predictor.config.model["task"] == "denoising":
+        (texts,) = predictor.write(predictor.batch(args.text), args.top_k)
+        rows = [{"text": predictor.decode(one.ids), "perplexity": math.exp(-one.score)} for one in texts]
+        columns = [text("text", "text"), number("perplexity", "perplexity by token", two_decimals)]
+        print_table(Table(args.text, columns, rows), form=args.format)
+        return 0
     places = predictor.fill(args.text, args.top_k)
     rows = [
         {"place": place, "token": token, "probability": probability}

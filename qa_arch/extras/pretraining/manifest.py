@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from qa_arch.config.check import Range
 from qa_arch.errors import ConfigError
@@ -32,6 +32,21 @@ class Pretraining:
             )
 
 
+Noise = Literal["masking", "deletion", "infilling"]
+
+
+@dataclass(frozen=True)
+class Denoising:
+    """Noise on a corpus, for models of the task ``denoising``."""
+
+    noise: Noise = "infilling"
+    """Tokens are masked, tokens are deleted, or spans of tokens are replaced by one mask each."""
+    share: Annotated[float, Range(0, 0.9)] = 0.3
+    """Share of a block's tokens that is hidden."""
+    span_length: Annotated[float, Range(0, above=True)] = 3.0
+    """Mean of the Poisson distribution of the lengths of spans."""
+
+
 RECIPE = Recipe(
     f"{__package__}.recipe",
     loss={
@@ -52,8 +67,8 @@ EXTRA = Extra(
             f"{__package__}.commands", "train and compare tokenizers, query and score a pre-trained run"
         )
     },
-    recipes=dict.fromkeys(("masked_lm", "causal_lm"), RECIPE),
-    sections={"pretraining": Pretraining},
+    recipes=dict.fromkeys(("masked_lm", "causal_lm", "denoising"), RECIPE),
+    sections={"pretraining": Pretraining, "denoising": Denoising},
     families={"qa_transformer": f"{__package__}.transformer"},
     columns=f"{__package__}.columns",
     conf=Path(__file__).parent / "conf",

@@ -1,4 +1,4 @@
-"""Language models on any encoder: masked (BERT, ALBERT) and causal (GPT), and their loss.
+"""Language models on any encoder: masked (BERT, ALBERT) and causal (GPT), and the loss of all.
 
 Later runs start from the trained encoder (``encoder.name=RUN``); the heads are discarded.
 Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``E`` width of the embeddings,
@@ -32,7 +32,7 @@ class LanguageBatch(Movable):
     index: Int[Tensor, "B"]
     """Row of each block in its table."""
     ids: Int[Tensor, "B T"]
-    """Input ids: the text, with tokens hidden for masked language modelling."""
+    """What the encoder reads: the text, with noise for masked language modelling and denoising."""
     mask: Bool[Tensor, "B T"]
     """True on every token that is not padding."""
     segments: Int[Tensor, "B T"] | None
@@ -47,6 +47,10 @@ class LanguageBatch(Movable):
     """Masked language modelling: position of each target on the token axis."""
     follows: Bool[Tensor, "B"] | None = None
     """Sentence tasks: True if the second part follows the first in the text."""
+    prefix: Int[Tensor, "B P"] | None = None
+    """Denoising: what the decoder reads, the token before each target."""
+    noised: Bool[Tensor, "B P"] | None = None
+    """Denoising: True on every target that the encoder does not see."""
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -65,10 +69,8 @@ class LanguageLogits(Movable):
     follows: Float[Tensor, "B"] | None = None
 
 
-class TokenHead(nn.Module):
-    """BERT's masked language modelling head (Devlin et al. 2019): transform, norm, tied decoder.
-
-        y = LayerNorm(GELU(W x + c)),   scores = E y + b
+class TiedHead(nn.Module):
+    """The decoder's output layer (Vaswani et al. 2017, section 3.4): ``scores = E y + b``.
 
     ``E`` (V, E) are the encoder's input embeddings, passed at each call: the head holds no copy, so loading
     or saving cannot untie the two.
@@ -76,18 +78,32 @@ class TokenHead(nn.Module):
 
     def __init__(self, width: int, embedding: nn.Embedding, config: PretrainedConfig) -> None:
         super().__init__()
+        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
+
+    def forward(
+        self, states: Float[Tensor, "B P H"], embeddings: Float[Tensor, "V E"]
+    ) -> Float[Tensor, "B P V"]:
+        # The embeddings of a cast encoder are in half precision.
+        return functional.linear(states, embeddings.to(states.dtype), self.bias)
+
+
+class TokenHead(TiedHead):
+    """BERT's masked language modelling head (Devlin et al. 2019): transform, norm, tied decoder.
+
+    y = LayerNorm(GELU(W x + c)),   scores = E y + b
+    """
+
+    def __init__(self, width: int, embedding: nn.Embedding, config: PretrainedConfig) -> None:
+        super().__init__(width, embedding, config)
         self.dense = nn.Linear(width, embedding.embedding_dim)
         eps = getattr(config, "layer_norm_eps", None) or 1e-12
         self.norm = nn.LayerNorm(embedding.embedding_dim, eps=eps)
-        self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
         initialize(self.dense, config)
 
     def forward(
         self, states: Float[Tensor, "B P H"], embeddings: Float[Tensor, "V E"]
     ) -> Float[Tensor, "B P V"]:
-        y = self.norm(functional.gelu(self.dense(states)))
-        # The embeddings of a cast encoder are in half precision.
-        return functional.linear(y, embeddings.to(y.dtype), self.bias)
+        return super().forward(self.norm(functional.gelu(self.dense(states))), embeddings)
 
 
 class SentenceHead(nn.Module):
@@ -117,10 +133,12 @@ def initialize(linear: nn.Linear, config: Any) -> None:
 class LanguageModel(nn.Module):
     """An encoder with a token head tied to its input embeddings."""
 
+    head: ClassVar[type[TiedHead]] = TokenHead
+
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.encoder = encoder
-        self.tokens = TokenHead(encoder.out_dim, self.embedding, encoder.config)
+        self.tokens = self.head(encoder.out_dim, self.embedding, encoder.config)
 
     @property
     def embedding(self) -> nn.Embedding:
@@ -172,7 +190,7 @@ class TokenLoss:
 
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0
     sentence_weight: Annotated[float, Range(0)] = 1.0
-    tasks: ClassVar = ("masked_lm", "causal_lm")
+    tasks: ClassVar = ("masked_lm", "causal_lm", "denoising")
 
     def __call__(self, logits: LanguageLogits, labels: LanguageBatch) -> Float[Tensor, "B"]:
         losses = functional.cross_entropy(

@@ -12,27 +12,32 @@ import json
 import logging
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.errors import ConfigError, DataError
+from qa_arch.data.question_sets import question_set
+from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.evaluation import Reading
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits
-from qa_arch.extras.pretraining.manifest import Pretraining
+from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
+from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
 from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.windows import probe
+from qa_arch.manifest import from_extras
 from qa_arch.models import store
 from qa_arch.models.store import build_model, check_model, check_window, make_encoder, tokenizer_of
 from qa_arch.nn.encoder import Encoder
@@ -55,11 +60,14 @@ from qa_arch.records import (
 )
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import OpenRun
+from qa_arch.types import Example, Gold
 
 INPUTS = ("encoder",)
 METRIC_VERSION = "language-1"
 POINT = "tokens"
 """The operating point of the scores: tokens are predicted, there is no threshold."""
+WRITTEN = 128
+"""Blocks of a set, from the first, whose texts a denoising model writes for its scores."""
 MASK = "[MASK]"
 """Marks a token to predict in user text, whatever the tokenizer's own mask token is."""
 
@@ -161,7 +169,7 @@ def table_of(
         config.features.cache_dir if cache else None,
         max_length=length,
         vocab_size=encoder.vocab_size,
-        pairs=sentence_task != "none",
+        pairs=sentence_task != "none" or config.model["task"] == "denoising",
         segments=encoder.has_segments,
         protocol=f"{config.model['task']}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
     )
@@ -173,8 +181,10 @@ def table_of(
     return table
 
 
-def noise_of(config: Config) -> Pretraining:
-    """The section ``pretraining`` of the config."""
+def noise_of(config: Config) -> Pretraining | Denoising:
+    """The section ``pretraining`` of the config, or ``denoising`` for that task."""
+    if config.model["task"] == "denoising":
+        return getattr(config, "denoising", None) or Denoising()
     return getattr(config, "pretraining", None) or Pretraining()
 
 
@@ -240,8 +250,9 @@ def fitting(config: Config, parts: PretrainingParts) -> Fitting:
 def collator(config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
     """Collator of the objective; without ``seed``, that of validation."""
     sentence_task = _sentence_task(config)
-    objective: Any = "mlm" if sentence_task == "none" else sentence_task
-    return LanguageCollator(table, noise_of(config), seed, "causal" if is_of_causal(config) else objective)
+    masked = "mlm" if sentence_task == "none" else sentence_task
+    objective: Any = {"masked_lm": masked, "causal_lm": "causal"}.get(config.model["task"], "denoising")
+    return LanguageCollator(table, noise_of(config), seed, objective)
 
 
 # Score ----------------------------------------------------------------------------------------------
@@ -260,6 +271,10 @@ class BlockScores(NamedTuple):
     """Log-odds that the second part follows the first; None without a sentence task."""
     follows: bool | None = None
     """True if it does."""
+    noised: int | None = None
+    """Number of targets that the encoder does not see; None unless it is denoising."""
+    restored: int | None = None
+    """Number of these ranked first."""
 
 
 class OutputCollector(RowCollector):
@@ -271,10 +286,13 @@ class OutputCollector(RowCollector):
         target_scores = scores.gather(-1, batch.targets[..., None])
         losses = (scores.logsumexp(-1) - target_scores.squeeze(-1)).where(counted, 0.0).double().sum(1)
         hits = ((scores >= target_scores).sum(-1) == 1) & counted
-        columns = [losses.tolist(), counted.sum(1).tolist(), hits.sum(1).tolist()]
+        columns: dict[str, Tensor] = {"loss": losses, "tokens": counted.sum(1), "right": hits.sum(1)}
         if logits.follows is not None and batch.follows is not None:
-            columns += [logits.follows.float().tolist(), batch.follows.tolist()]
-        blocks = (BlockScores(*row) for row in zip(*columns, strict=True))
+            columns |= {"odds": logits.follows.float(), "follows": batch.follows}
+        if batch.noised is not None:
+            columns |= {"noised": batch.noised.sum(1), "restored": (hits & batch.noised).sum(1)}
+        values = zip(*(column.tolist() for column in columns.values()), strict=True)
+        blocks = (BlockScores(**dict(zip(columns, row, strict=True))) for row in values)
         self.parts += zip(batch.index.tolist(), blocks, strict=True)
 
 
@@ -288,10 +306,11 @@ def language_scores(
 
         loss / ln 2 * N / bytes
 
-    For causal models (None) N is the number of targets, which gives the exact code length of the text. Masked
-    models predict a sample of the tokens from all others: N is the number of tokens, and the result estimates
-    their pseudo-likelihood, not a code length. ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0
-    counts as "does not follow".
+    For causal models (None) N is the number of targets, which gives the exact code length of the text; for
+    denoising, of the text given the noisy one. Masked models predict a sample of the tokens from all others:
+    N is the number of tokens, and the result estimates their pseudo-likelihood, not a code length.
+    ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0 counts as "does not follow". ``restored`` is
+    the accuracy on tokens that the encoder does not see.
     """
     tokens = sum(block.tokens for block in blocks)
     if not tokens:
@@ -313,12 +332,15 @@ def language_scores(
             100 * sum(predicted == actual for predicted, actual in pairs) / len(pairs)
         )
         scores["sentence_f1"] = 200 * hits / positives if positives else 0.0
+    if noised := sum(block.noised or 0 for block in blocks):
+        scores["restored"] = 100 * sum(block.restored or 0 for block in blocks) / noised
     return scores
 
 
 def scores_of(config: Config, table: Any, blocks: Collection[BlockScores]) -> dict[str, float]:
     """``language_scores`` of the blocks of a table."""
-    return language_scores(blocks, None if is_of_causal(config) else table.tokens, table.text_bytes)
+    masked = config.model["task"] == "masked_lm"
+    return language_scores(blocks, table.tokens if masked else None, table.text_bytes)
 
 
 def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores]) -> dict[str, float]:
@@ -348,15 +370,62 @@ def score(predictor: LanguagePredictor, reading: Reading, folder: Path, *, split
     Returns the scores and the hash of the rows.
     """
     table, blocks = reading.outputs
+    metrics = scores_of(predictor.config, table, blocks)
+    if isinstance(predictor.model, Denoiser):
+        metrics |= writing_scores(predictor, table)
     point = Point(
         protocol=table.protocol,
         metric_version=METRIC_VERSION,
-        metrics=scores_of(predictor.config, table, blocks),
+        metrics=metrics,
         engine=f"torch {predictor.precision}",
     )
     columns = dict(zip(BlockScores._fields, map(list, zip(*blocks, strict=True)), strict=True))
     rows = {"id": [str(number) for number in range(len(blocks))], **columns}
     return {POINT: point}, write_questions(questions_folder(folder, split), rows)
+
+
+def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[str, float]:
+    """What a denoising model writes, greedily, for the first ``WRITTEN`` blocks.
+
+    ``copied``: percentage of blocks written exactly from the text without noise. ``bleu`` and ``rouge_l``, if
+    the extra text_metrics and its libraries are installed: of the texts written from the noisy ones, in
+    percent; ``bleu_noisy``: of the noisy ones. ``written_perplexity``: exp of the mean -log p of the tokens
+    written from these.
+    """
+    collate, size = collator(predictor.config, table), predictor.config.trainer.eval_batch_size
+    golds = [table.content(row).tolist() for row in range(min(WRITTEN, len(table)))]
+
+    def written(collate: LanguageCollator) -> Iterator[tuple[list[int], Written]]:
+        """What the encoder reads and the decoder writes of each block."""
+        for start in range(0, len(golds), size):
+            batch = collate(range(start, min(start + size, len(golds))))
+            noisy = (ids[mask].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True))
+            yield from zip(noisy, (best for best, *_ in predictor.write(batch)), strict=True)
+
+    clean = replace(collate, noise=replace(collate.noise, share=0.0))
+    copies = [text.ids[:-1] == gold for (_, text), gold in zip(written(clean), golds, strict=True)]
+    noisy, texts = zip(*written(collate), strict=True)
+    loss = -math.fsum(text.score * len(text.ids) for text in texts) / sum(len(text.ids) for text in texts)
+    scores = {"copied": 100 * sum(copies) / len(copies), "written_perplexity": math.exp(loss)}
+    decoded = [predictor.decode(ids) for ids in golds]
+    if text_scores := _text_scores([predictor.decode(text.ids) for text in texts], decoded):
+        scores |= {"bleu": text_scores["bleu_4"], "rouge_l": text_scores["rouge_l"]}
+        scores["bleu_noisy"] = _text_scores([predictor.decode(ids) for ids in noisy], decoded)["bleu_4"]
+    return scores
+
+
+def _text_scores(texts: Sequence[str], golds: Sequence[str]) -> dict[str, float]:
+    """Scores of the extra text_metrics; none without it or its libraries."""
+    examples = [Example(str(n), "", gold, answers=(Gold(gold, 0),)) for n, gold in enumerate(golds)]
+    try:
+        module = import_module(from_extras("metrics")["text-metrics"].module)
+        return module.score(
+            question_set("texts", examples, "1.1"),
+            {e.id: text for e, text in zip(examples, texts, strict=True)},
+        )
+    except (KeyError, UnavailableError) as error:
+        log.info("written texts are scored without BLEU and ROUGE (%s)", error)
+        return {}
 
 
 # The trained model ----------------------------------------------------------------------------------
@@ -390,6 +459,7 @@ class LanguagePredictor:
         self.precision: Precision = precision or config.trainer.precision  # type: ignore[assignment]
         self.model: LanguageModel = cast_weights(model, self.precision).eval()  # type: ignore[assignment]
         self.tokenizer, self.config, self.record = tokenizer, config, record
+        self.template = probe(tokenizer, segments=self.model.encoder.has_segments)
 
     def table(self, corpus: Corpus, *, cache: bool = True) -> LanguageTable:
         """The blocks of a corpus, with the settings that the model was trained with."""
@@ -408,7 +478,50 @@ class LanguagePredictor:
 
     def try_out(self) -> None:
         """Read something short, so that files that do not fit together fail when they are loaded."""
-        self.fill("Ada \U00013000 " + ("" if isinstance(self.model, CausalLM) else MASK), 1)
+        text = "Ada \U00013000 " + ("" if isinstance(self.model, CausalLM) else MASK)
+        if isinstance(self.model, Denoiser):
+            self.write(self.batch(text), limit=1)
+        else:
+            self.fill(text, 1)
+
+    def batch(self, text: str, *, until_end: bool = True) -> LanguageBatch:
+        """``text`` as the model reads it, with each [MASK] as a target, or with its last token without the
+        special tokens that end it. Raises ConfigError if it exceeds the model's maximum length."""
+        tokenizer, encoder = self.tokenizer, self.model.encoder
+        marked = text.replace(MASK, str(tokenizer.mask_token))
+        text_ids = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]
+        row, _ = framed_row(self.template, np.array(text_ids, np.int64))
+        ids = torch.from_numpy(row if until_end else row[: len(row) - len(self.template.after)])[None]
+        limit = encoder.max_tokens
+        if limit is not None and ids.shape[1] > limit:
+            raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}: shorten it")
+        last = torch.tensor([[ids.shape[1] - 1]])
+        positions = (ids == tokenizer.mask_token_id).nonzero()[:, 1][None] if until_end else last
+        mask, segments = torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids)
+        targets, counted = ids.gather(1, positions), torch.ones_like(positions, dtype=torch.bool)
+        inputs = (ids[:, 0], ids, mask, segments if encoder.has_segments else None)
+        return LanguageBatch(*inputs, targets, counted, torch.ones(1), positions)
+
+    def write(self, batch: LanguageBatch, beams: int = 1, *, limit: int | None = None) -> list[list[Written]]:
+        """Up to ``beams`` texts that a denoising model writes for each of ``batch``, best first.
+
+        They have at most ``limit`` tokens, by default those of a block.
+        """
+        assert isinstance(self.model, Denoiser)
+        start, device = self.template.before[-1].id, device_of(self.model)
+        with mixed(self.precision, device.type):
+            return write(
+                self.model,
+                batch.to(device),
+                start=start,
+                end=self.template.after[0].id,
+                limit=limit or self.config.features.max_length - 1,
+                beams=min(beams, len(self.tokenizer) // 2),
+            )
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ``ids``, without special tokens."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
 
     def fill(self, text: str, top_k: int) -> list[list[tuple[str, float]]]:
         """The ``top_k`` most probable tokens with their probabilities (0 to 1) at each [MASK] of ``text``, in
@@ -417,25 +530,12 @@ class LanguagePredictor:
         Raises ConfigError if a masked model gets no [MASK] or a causal model gets one, and if the text
         exceeds the model's maximum length.
         """
-        tokenizer, model = self.tokenizer, self.model
+        tokenizer, model, device = self.tokenizer, self.model, device_of(self.model)
         causal = isinstance(model, CausalLM)
         if causal == (MASK in text):
             hint = "the model predicts what follows the text" if causal else "put it where a token is missing"
             raise ConfigError(f"the text has {'a' if causal else 'no'} {MASK}: {hint}")
-        marked = text.replace(MASK, str(tokenizer.mask_token))
-        text_ids = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]
-        template = probe(tokenizer, model.encoder.has_segments)
-        row, _ = framed_row(template, np.array(text_ids, np.int64))
-        ids = torch.from_numpy(row[: len(row) - len(template.after)] if causal else row)[None]
-        limit = model.encoder.max_tokens
-        if limit is not None and ids.shape[1] > limit:
-            raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}: shorten it")
-        last = torch.tensor([[ids.shape[1] - 1]])
-        positions = last if causal else (ids == tokenizer.mask_token_id).nonzero()[:, 1][None]
-        mask, device = torch.ones_like(ids, dtype=torch.bool), device_of(model)
-        segments = torch.zeros_like(ids) if model.encoder.has_segments else None
-        targets, counted = ids.gather(1, positions), torch.ones_like(positions, dtype=torch.bool)
-        batch = LanguageBatch(ids[:, 0], ids, mask, segments, targets, counted, torch.ones(1), positions)
+        batch = self.batch(text, until_end=not causal)
         with torch.inference_mode(), mixed(self.precision, device.type):
             probabilities = model(batch.to(device)).tokens[0].float().softmax(-1)
         if causal:

@@ -1,4 +1,4 @@
-"""The Transformer encoder of Vaswani et al. 2017 in one file of plain torch.
+"""The Transformer of Vaswani et al. 2017, encoder and decoder, in one file of plain torch.
 
 ``docs/extras/pretraining.md`` maps the equations to the names used here. Importing this module registers the
 model type ``qa_transformer`` with transformers, so ``AutoConfig`` and ``AutoModel`` load its folders from
@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import dropout, gelu, scaled_dot_product_attention
+from torch.nn.functional import dropout, embedding, gelu, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
@@ -32,8 +32,12 @@ from qa_arch.nn.masking import fast_attention, masked_softmax
 
 Ids = Int[Tensor, "B T"]
 States = Float[Tensor, "B T H"]
+Memory = Float[Tensor, "B S H"]
+"""States of the encoder, which the decoder attends to."""
 AttentionMask = Bool[Tensor, "*M S"] | None
 """Broadcasts to (B, N, T, S); None: every token attends to every token."""
+Past = dict[nn.Module, tuple[Tensor, Tensor]]
+"""Keys and values (B, N, S, D) of each attention of a decoder, kept from one step of writing to the next."""
 SelfAttentionMask = Bool[Tensor, "*L T"] | None
 """Broadcasts to (B, N, T, T)."""
 
@@ -80,16 +84,33 @@ class MultiHeadAttention(nn.Module):
         self.query, self.key, self.value, self.output = (nn.Linear(H, H) for _ in range(4))
 
     def forward(
-        self, x: States, mask: SelfAttentionMask = None, fused: bool = True
-    ) -> tuple[States, Float[Tensor, "B N T T"] | None]:
-        """Return (states, attention probabilities, or None if ``fused``)."""
-        q, k, v = (
-            projection(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for projection in (self.query, self.key, self.value)
-        )
+        self,
+        x: States,
+        mask: AttentionMask = None,
+        fused: bool = True,
+        memory: Memory | None = None,
+        past: Past | None = None,
+    ) -> tuple[States, Float[Tensor, "B N T S"] | None]:
+        """Attend to ``memory``, or to ``x`` itself: (states, probabilities, or None if ``fused``).
+
+        With ``past``, ``x`` also attends to what was read before, and is added to it.
+        """
+        q = self._heads(self.query, x)
+        if memory is not None and past and self in past:
+            k, v = past[self]
+        else:
+            source = x if memory is None else memory
+            k, v = self._heads(self.key, source), self._heads(self.value, source)
+            if past and self in past:
+                k, v = (torch.cat(pair, 2) for pair in zip(past[self], (k, v), strict=True))
+        if past is not None:
+            past[self] = k, v
         dropout_p = self.dropout if self.training else 0.0
         heads, weights = attention(q, k, v, mask, dropout_p=dropout_p, fused=fused)
         return self.output(heads.transpose(1, 2).flatten(2)), weights
+
+    def _heads(self, projection: nn.Linear, x: Tensor) -> Float[Tensor, "B N S D"]:
+        return projection(x).unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 class FeedForward(nn.Module):
@@ -134,6 +155,33 @@ class EncoderBlock(nn.Module):
         return self.around_feed_forward(x, self.feed_forward)
 
 
+class DecoderBlock(nn.Module):
+    """Self-attention to the tokens so far, attention to the encoder, then the feed-forward network (3.1)."""
+
+    def __init__(self, config: QaTransformerConfig) -> None:
+        super().__init__()
+        self.attention, self.cross_attention = MultiHeadAttention(config), MultiHeadAttention(config)
+        self.around_attention, self.around_cross_attention = Residual(config), Residual(config)
+        self.feed_forward = FeedForward(config)
+        self.around_feed_forward = Residual(config)
+
+    def forward(
+        self,
+        x: States,
+        mask: Bool[Tensor, "T P"],
+        memory: Memory,
+        memory_mask: AttentionMask,
+        fused: bool = True,
+        past: Past | None = None,
+    ) -> States:
+        """``mask`` gives the tokens, with those of ``past``, that each may attend to."""
+        x = self.around_attention(x, lambda x: self.attention(x, mask, fused, past=past)[0])
+        x = self.around_cross_attention(
+            x, lambda x: self.cross_attention(x, memory_mask, fused, memory, past)[0]
+        )
+        return self.around_feed_forward(x, self.feed_forward)
+
+
 def sinusoidal_positions(length: int, width: int, device: torch.device | None = None) -> Float[Tensor, "T H"]:
     """PE(t, 2i) = sin(t / 10000^(2i / H)), PE(t, 2i + 1) = cos(t / 10000^(2i / H)) (section 3.5)."""
     rates = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
@@ -142,12 +190,18 @@ def sinusoidal_positions(length: int, width: int, device: torch.device | None = 
 
 
 class Embeddings(nn.Module):
-    """Sum of token, position and segment embeddings (section 3.4; Devlin et al. 2019)."""
+    """Sum of token, position and segment embeddings (section 3.4; Devlin et al. 2019).
 
-    def __init__(self, config: QaTransformerConfig) -> None:
+    Without its ``own`` token embeddings it is given others at each call.
+    """
+
+    tokens: nn.Embedding
+
+    def __init__(self, config: QaTransformerConfig, own: bool = True) -> None:
         super().__init__()
         H = config.hidden_size
-        self.tokens = nn.Embedding(config.vocab_size, H, padding_idx=config.pad_token_id)
+        tokens = nn.Embedding(config.vocab_size, H, padding_idx=config.pad_token_id) if own else None
+        self.register_module("tokens", tokens)
         learned = config.positions == "learned"
         self.positions = nn.Embedding(config.max_position_embeddings, H) if learned else None
         self.segments = nn.Embedding(config.type_vocab_size, H) if config.type_vocab_size else None
@@ -155,13 +209,21 @@ class Embeddings(nn.Module):
         self.norm = nn.Identity() if config.pre_norm else nn.LayerNorm(H, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, ids: Ids, segments: Ids | None = None) -> States:
-        """Without ``segments`` all tokens belong to segment 0."""
-        x, T, H = self.tokens(ids), ids.shape[1], self.tokens.embedding_dim
+    def forward(
+        self,
+        ids: Ids,
+        segments: Ids | None = None,
+        *,
+        tokens: Float[Tensor, "V H"] | None = None,
+        first: int = 0,
+    ) -> States:
+        """Without ``segments`` all tokens belong to segment 0; ``first`` is the position of the first."""
+        x = self.tokens(ids) if tokens is None else embedding(ids, tokens)
+        T, H = x.shape[1:]
         if self.positions is None:
-            x = math.sqrt(H) * x + sinusoidal_positions(T, H, ids.device).to(x.dtype)
+            x = math.sqrt(H) * x + sinusoidal_positions(first + T, H, ids.device)[first:].to(x.dtype)
         else:
-            x = x + self.positions(torch.arange(T, device=ids.device))
+            x = x + self.positions(torch.arange(first, first + T, device=ids.device))
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(ids) if segments is None else segments)
         return self.dropout(self.norm(x))
@@ -177,8 +239,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.embeddings = Embeddings(config)
         self.blocks = nn.ModuleList(EncoderBlock(config) for _ in range(config.num_hidden_layers))
-        last_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.norm = last_norm if config.pre_norm else nn.Identity()
+        self.norm = _last_norm(config)
         self.apply(lambda module: _initialise(module, config.initializer_range))
 
     def forward(
@@ -193,6 +254,49 @@ class TransformerEncoder(nn.Module):
             else:
                 x = block(x, attention_mask, fused)
         return self.norm(x)
+
+
+class TransformerDecoder(nn.Module):
+    """Embeddings, blocks, and a final norm if the blocks are pre-norm; tokens are embedded as by the encoder.
+
+    "We share the same weight matrix between the two embedding layers and the pre-softmax linear
+    transformation" (section 3.4): it is passed at each call, so that the decoder holds no copy.
+    """
+
+    def __init__(self, config: QaTransformerConfig) -> None:
+        super().__init__()
+        self.embeddings = Embeddings(config, own=False)
+        self.blocks = nn.ModuleList(DecoderBlock(config) for _ in range(config.num_hidden_layers))
+        self.norm = _last_norm(config)
+        self.apply(lambda module: _initialise(module, config.initializer_range))
+
+    def forward(
+        self,
+        ids: Ids,
+        memory: Memory,
+        memory_mask: Bool[Tensor, "B S"],
+        tokens: Float[Tensor, "V H"],
+        *,
+        fused: bool = True,
+        past: Past | None = None,
+    ) -> States:
+        """States of ``ids``, given the encoder's embeddings ``tokens`` and its states ``memory``.
+
+        Padding of ``ids`` is only at the end, where no real token looks. With ``past``, which begins empty,
+        ``ids`` continue those of the calls before.
+        """
+        first = next(iter(past.values()))[0].shape[2] if past else 0
+        x, last = self.embeddings(ids, tokens=tokens, first=first), first + ids.shape[1]
+        mask = look_ahead_mask(last, ids.device)[first:]
+        for block in self.blocks:
+            x = block(x, mask, memory, padding_mask(memory_mask), fused, past)
+        return self.norm(x)
+
+
+def _last_norm(config: QaTransformerConfig) -> nn.Module:
+    """Pre-norm blocks leave their output as it is."""
+    norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+    return norm if config.pre_norm else nn.Identity()
 
 
 def _initialise(module: nn.Module, std: float) -> None:

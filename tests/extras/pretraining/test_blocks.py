@@ -15,7 +15,7 @@ from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import blocks as packing
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, hidden_positions, hide
 from qa_arch.extras.pretraining.corpus import Corpus
-from qa_arch.extras.pretraining.manifest import Pretraining
+from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
 from qa_arch.features import tokenizers
 
 DOCUMENTS = (
@@ -398,6 +398,26 @@ def test_causal_batch_predicts_every_token_but_the_first(full):
         assert batch.targets[row][real].tolist() == text[1:]
         assert batch.ids[row][real].tolist() == text[:-1]
     assert batch.positions is None
+
+
+def test_denoising_batch_predicts_the_text_from_a_noisy_one(paired):
+    collate = LanguageCollator(paired, Denoising(), seed=1, objective="denoising")
+    rows = range(len(paired))
+    epochs = [collate((epoch, rows)) for epoch in (0, 1, 0)]
+    assert torch.equal(epochs[0].ids, epochs[2].ids)
+    assert not torch.equal(epochs[0].ids, epochs[1].ids)
+    for row in rows:
+        batch, alone = epochs[0], collate((0, [row]))
+        text, real, seen = [2, *paired.content(row), 3], batch.counted[row], batch.mask[row]
+        assert batch.targets[row][real].tolist() == text[1:]
+        assert batch.prefix[row][real].tolist() == text[:-1]
+        noised = batch.noised[row][real].tolist()
+        assert sum(noised) == round(0.3 * (len(text) - 2))
+        visible = [token for token, hidden in zip(text[1:], noised, strict=True) if not hidden]
+        noisy = batch.ids[row][seen].tolist()
+        assert [token for token in noisy if token != paired.mask_token] == [2, *visible]
+        assert alone.ids[0].tolist() == noisy, "the same in every batch, process or worker"
+        assert not batch.noised[row][~real].any()
 
 
 def test_encoder_without_segments_gets_none(story_tokenizer):

@@ -1,6 +1,8 @@
 """``qa-arch pretrain`` and other commands on pre-training runs: files, output and errors."""
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +16,7 @@ from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
 
 
 # Tokenizers --------------------------------------------------------------------------------------
@@ -123,6 +125,22 @@ def test_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
     with torch.inference_mode():
         scores = predictor.model(batch).tokens[0, last].softmax(-1)
     assert guesses[0][1] == pytest.approx(float(scores.max()), rel=1e-4)
+
+
+def test_denoising_model_restores_a_text(run_of, qa_arch):
+    run, text = run_of("denoising"), "Tarn keeps [MASK]. On day 3 it"
+    code, out, error = qa_arch("pretrain", "ask", run, text, "--top-k", "3", "--json")
+    assert code == 0, error
+    rows, predictor = json.loads(out)[0]["rows"], load_predictor(run)
+    (texts,) = predictor.write(predictor.batch(text), 3)
+    assert [row["text"] for row in rows] == [predictor.decode(one.ids) for one in texts]
+    assert [row["perplexity"] for row in rows] == pytest.approx([math.exp(-one.score) for one in texts])
+    best, batch = texts[0], predictor.batch(text)
+    prefix = torch.tensor([[predictor.tokenizer.cls_token_id, *best.ids[:-1]]])
+    with torch.inference_mode():
+        logits = predictor.model(replace(batch, prefix=prefix)).tokens[0].log_softmax(-1)
+    log_p = logits.gather(1, torch.tensor(best.ids)[:, None]).mean()
+    assert best.score == pytest.approx(log_p.item(), rel=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,7 @@ CASES = {
     "mlm_nsp": "bert",
     "mlm_sop": "roberta",
     "causal": "qa_transformer",
+    "denoising": "distilbert",
 }
 """Objective -> encoder family, one of them our own Transformer."""
 
@@ -138,7 +139,8 @@ def texts(settings, tmp_path_factory) -> list[str]:
 
 def configure(case: str, settings: list[str]) -> Config:
     model = [f"model=pretrain/{case}", f"encoder={CASES[case]}", "encoder.init=random"]
-    return validate(compose([*model, *settings]))
+    decoder = ["model.dropout=0.0"] if case == "denoising" else []
+    return validate(compose([*model, *settings, *decoder]))
 
 
 @pytest.fixture(scope="module")

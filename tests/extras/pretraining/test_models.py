@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import BertConfig, BertForPreTraining
 
+from qa_arch.extras.pretraining.denoising import Denoiser
 from qa_arch.extras.pretraining.models import (
     CausalLM,
     LanguageBatch,
@@ -42,6 +43,7 @@ def masked_batch(segments: bool = True) -> LanguageBatch:
         weight=torch.ones(3),
         positions=positions,
         follows=torch.tensor([True, False, True]),
+        prefix=ids[:, :3],
     )
 
 
@@ -110,7 +112,7 @@ def test_loss_by_hand():
     assert TokenLoss()(logits, no_targets).tolist() == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.parametrize("make", [MaskedLM, CausalLM], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [MaskedLM, CausalLM, Denoiser], ids=lambda make: make.__name__)
 def test_tied_weights_are_saved_once_and_tied_after_loading(tiny_encoder, make, tmp_path):
     model = make(tiny_encoder("albert")).eval()
     store.save_weights(tmp_path, model)

@@ -17,6 +17,7 @@ import qa_arch
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_corpus
+from qa_arch.extras.pretraining.denoising import Written
 from qa_arch.extras.pretraining.recipe import BlockScores, language_scores
 from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
@@ -29,7 +30,7 @@ from qa_arch.sweep import point_key, sources
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal")
+OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
 
 
 @pytest.fixture
@@ -70,6 +71,8 @@ def test_language_scores_average_over_tokens():
     assert scores["sentence_accuracy"] == pytest.approx(100 / 3)
     assert scores["sentence_f1"] == pytest.approx(50.0)  # P = R = 1/2
     assert not {"sentence_accuracy", "sentence_f1"} & set(language_scores([BlockScores(1.0, 1, 0)], 100, 400))
+    noisy = [BlockScores(1.0, 9, 5, noised=3, restored=1), BlockScores(1.0, 9, 9, noised=5, restored=5)]
+    assert language_scores(noisy, None, 400)["restored"] == pytest.approx(100 * 6 / 8)
     never = [BlockScores(1.0, 1, 0, 0.0, True), BlockScores(1.0, 1, 0, -3.0, False)]
     scores = language_scores(never, 100, 400)
     assert (scores["sentence_accuracy"], scores["sentence_f1"]) == (50.0, 0.0)
@@ -95,6 +98,31 @@ def test_loaded_run_reproduces_its_scores(run_of, name):
     assert [block.right for block in blocks] == rows["right"]
 
 
+def test_written_texts_are_scored(run_of, monkeypatch):
+    """Texts without noise are written rightly but for one, those with noise as they were."""
+    predictor = qa_arch.load_predictor(run_of("denoising"), device="cpu")
+    predictor.config = replace(predictor.config, trainer=replace(predictor.config.trainer, eval_batch_size=2))
+    table = predictor.table(recipe.load_splits(predictor.config)["calibration"])
+    end, mask = predictor.template.after[0].id, predictor.tokenizer.mask_token_id
+
+    def write(batch):
+        rows = [table.content(row).tolist() for row in batch.index.tolist()]
+        if 0 in batch.index and mask not in batch.ids:
+            rows[0] = rows[0][1:]
+        return [[Written(-0.5 if len(row) % 2 else -1.0, [*row, end])] for row in rows]
+
+    monkeypatch.setattr(predictor, "write", write)
+    scores = recipe.writing_scores(predictor, table)
+    lengths = table.lengths - 2  # with the end, without the three special tokens of a pair
+    loss = sum(length * (1.0 if length % 2 else 0.5) for length in lengths) / sum(lengths)
+    assert scores["written_perplexity"] == pytest.approx(math.exp(loss))
+    assert scores["copied"] == pytest.approx(100 * (1 - 1 / len(table)))
+    assert (scores["bleu"], scores["rouge_l"]) == pytest.approx((100, 100))
+    assert 0 < scores["bleu_noisy"] < 90
+    monkeypatch.setattr(recipe, "from_extras", lambda _: {})
+    assert {*recipe.writing_scores(predictor, table)} == {"copied", "written_perplexity"}
+
+
 def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
     tokenizer = tokenizers.build("wordpiece", ["Tarn keeps bees."], 50)
 
@@ -109,17 +137,20 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
     assert protocol("mlm") == f"masked_lm:{digest}", "as in committed records"
     assert protocol("mlm", "pretraining.whole_words=true") != protocol("mlm")
     assert protocol("causal").startswith("causal_lm:")
+    noises = [[], ["denoising.noise=deletion"], ["denoising.share=0.2"], ["denoising.span_length=2"]]
+    assert len({protocol("denoising", *noise) for noise in noises}) == 4
 
 
 # Training ----------------------------------------------------------------------------------------
 
 
-def test_resumed_run_equals_an_uninterrupted_one(run):
+@pytest.mark.parametrize("model", ["mlm_nsp", "denoising"])
+def test_resumed_run_equals_an_uninterrupted_one(run, model):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
-    uninterrupted, weights = run("uninterrupted", *settings, model="mlm_nsp")
+    uninterrupted, weights = run("uninterrupted", *settings, model=model)
     with stopped_after(6):  # in the second epoch
-        run("stopped", *settings, model="mlm_nsp")
-    resumed, resumed_weights = run("stopped", *settings, resume=True, model="mlm_nsp")
+        run("stopped", *settings, model=model)
+    resumed, resumed_weights = run("stopped", *settings, resume=True, model=model)
     assert results_of(resumed) == results_of(uninterrupted)
     assert resumed_weights == weights
 
@@ -224,12 +255,12 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
 # Starting from a pre-training run ----------------------------------------------------------------
 
 
-def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(pretrained, fine_tuning, spans):
-    config = fine_tuning(pretrained)
-    parts = task.assemble(config)
-    trained = load_file(pretrained / "model" / "model.safetensors")
-    for name, value in parts.encoder.state_dict().items():
-        assert torch.equal(value, trained[f"encoder.{name}"]), name
+def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(run_of, pretrained, fine_tuning, spans):
+    for run in (run_of("denoising"), pretrained):
+        parts = task.assemble(fine_tuning(run))
+        trained = load_file(run / "model" / "model.safetensors")
+        for name, value in parts.encoder.state_dict().items():
+            assert torch.equal(value, trained[f"encoder.{name}"]), name
     folder = pretrained / "model" / "encoder"
     assert parts.tokenizer.get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
     assert AutoModel.from_pretrained(folder).config.hidden_size == parts.encoder.out_dim
