@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, read
+from qa_arch.config.machine import logger_sections
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.manifest import Recipe, from_extras
 from qa_arch.types import Language
@@ -254,7 +255,7 @@ class Config:
     trainer: Trainer
     decode: Decode
     logger: dict[str, Any]
-    """A Lightning logger: its ``_target_`` (null: none) and arguments."""
+    """A Lightning logger: its ``_target_`` (null: none) and arguments; or several such sections by name."""
     references: dict[str, dict[str, Any]]
     """Heuristics shown with the models in every table: name -> ``_target_`` and arguments."""
     calibration: Calibration = field(default_factory=Calibration)
@@ -360,8 +361,9 @@ def _problems(config: Config) -> Iterator[str]:
     yield from _distillation_problems(config.distillation, task)
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
         yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
-    if "_target_" not in config.logger:
-        yield "logger: missing _target_; give the class of a Lightning logger, or null for none"
+    for where, section in logger_sections(config.logger).items():
+        if "_target_" not in section:
+            yield f"{where}: missing _target_; give the class of a Lightning logger, or null for none"
     if trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
         yield (
             "trainer.patience: early stopping needs a calibration split and there is none; set"

@@ -153,12 +153,12 @@ def fit(
     *,
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
-    logger: RunLogger | None = None,
+    loggers: Sequence[RunLogger] = (),
     callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``logger`` receive every epoch. ``callbacks`` run before those that save weights.
+    ``publish`` and ``loggers`` receive every epoch. ``callbacks`` run before those that save weights.
     """
     _silence_lightning()
     settings = config.trainer
@@ -185,7 +185,7 @@ def fit(
         precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
         accumulate_grad_batches=settings.accumulate,
-        logger=logger or False,
+        logger=loggers or False,
         log_every_n_steps=1,
         callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.

@@ -64,7 +64,7 @@ from qa_arch.training.fit import (
     start_process,
     strategy_name,
 )
-from qa_arch.training.loggers import Outcome, RunLogger, open_logger
+from qa_arch.training.loggers import Outcome, RunLogger, open_loggers
 from qa_arch.training.module import Fitting
 from qa_arch.training.ranks import other_ranks
 from qa_arch.types import QuestionSet
@@ -88,8 +88,8 @@ class Run:
     read: Mapping[str, str | None] = field(default_factory=dict)
     """Hashes of what a resumed run has read before."""
     closing: ExitStack = field(default_factory=ExitStack)
-    """Closes the logger when the run ends."""
-    logger: RunLogger | None = None
+    """Closes the loggers when the run ends."""
+    loggers: Sequence[RunLogger] = ()
 
     @property
     def model_folder(self) -> Path:
@@ -184,7 +184,7 @@ class Run:
 
     def fit(self, fitting: Fitting, callbacks: Sequence[pl.Callback] = ()) -> None:
         """Train, with all ranks, and leave the best weights in the model and in the run folder."""
-        self.logger = self.closing.enter_context(open_logger(self.config, self.folder, self.trusted))
+        self.loggers = self.closing.enter_context(open_loggers(self.config, self.folder, self.trusted))
         self.prepared = time.perf_counter()
         self.epochs, self.best_epoch = _fit(self, fitting, callbacks)
         store.load_weights(self.model_folder, fitting.model)
@@ -210,7 +210,7 @@ class Run:
         )
 
     def finish(self, dev: QuestionSet | None = None) -> None:
-        """Record the cost of training, that the run is finished, and its outcome in the logger."""
+        """Record the cost of training, that the run is finished, and its outcome in the loggers."""
         seconds = sum(epoch["train_seconds"] for epoch in self.epochs)  # including those before a resume
         validation = sum(epoch.get("validation_seconds", 0.0) for epoch in self.epochs)
         trained = sum(epoch["windows"] for epoch in self.epochs)
@@ -228,8 +228,8 @@ class Run:
             ),
             weights_bytes=(self.model_folder / store.WEIGHTS).stat().st_size,
         )
-        if self.logger is not None:
-            self.logger.log_outcome(Outcome(self.record, self.folder, dev))
+        for logger in self.loggers:
+            logger.log_outcome(Outcome(self.record, self.folder, dev))
 
 
 @dataclass(frozen=True)
@@ -332,7 +332,7 @@ def _fit(run: Run, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted
                     run.folder,
                     resume=run.resumes,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
-                    logger=run.logger,
+                    loggers=run.loggers,
                     callbacks=callbacks,
                 )
         except Exception as error:
