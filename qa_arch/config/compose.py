@@ -62,7 +62,7 @@ AT_HAND = {
 }
 SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
 SOURCES = (r"\+*data=\{", "write data=files data.train=FILE data.dev=FILE, each setting by itself")
-ONE_LOGGER = (r"logger=(\[|.*,)", "a run has one logger; name one, such as logger=csv")
+LOGGERS = (r"logger=(?!\[.*\]$).*,", "name several loggers in brackets, as in logger=[wandb,csv]")
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
 MULTIRUN = (r"\+*hydra\.mode=MULTIRUN", "add -m, which trains every point of a grid")
 NOT_FOR_RUNS = (
@@ -70,7 +70,7 @@ NOT_FOR_RUNS = (
     (r"\+*hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
     SEARCHPATH,
     SOURCES,
-    ONE_LOGGER,
+    LOGGERS,
     MULTIRUN,
     (r"\+*hydra[./](?!mode)", NO_EFFECT),
 )
@@ -80,7 +80,8 @@ NOT_FOR_SWEEPS = (
     (r"\+*hydra\.sweeper\.max_batch_size=", "all points are checked first; sweep.n_jobs=N runs N at a time"),
     SEARCHPATH,
     SOURCES,
-    ONE_LOGGER,
+    LOGGERS,
+    (r"\+*logger\.(\w+\.)?id=", "names a single run; leave it out, and every point is a run of its own"),
     (r"\+*hydra\.mode=(?!MULTIRUN)", "leave out -m"),
     (r"\+*hydra[./](?!launcher|sweeper|mode)", NO_EFFECT),
 )
@@ -147,7 +148,8 @@ def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str
     """
     refuse(overrides, NOT_FOR_RUNS)
     with _hydra(overrides, config_dir) as search:
-        composed = hydra_compose("train", overrides=[*search, *overrides], return_hydra_config=True)
+        words = [*search, *_named_loggers(overrides)]
+        composed = hydra_compose("train", overrides=words, return_hydra_config=True)
         _refuse_chosen(composed.hydra, NOT_FOR_RUNS, config_folders(config_dir))
         return _plain(composed, overrides)
 
@@ -157,6 +159,11 @@ def _plain(composed: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
     own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key not in ("hydra", "sweep")])
     plain = OmegaConf.to_container(own, resolve=True, throw_on_missing=True)
     assert isinstance(plain, dict)
+    if "logger" in plain and "logger" not in {c.partition("@")[0] for c in composed.hydra.runtime.choices}:
+        raise ConfigError(
+            "logger: a YAML file chooses a list; write a file of logger/ with"
+            " defaults: [wandb@wandb, csv@csv], and choose that"
+        )
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
     if plain["init_from"]:
@@ -205,6 +212,18 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
             target = inner
         target[last] = chosen[key]
     return config
+
+
+def _named_loggers(overrides: Sequence[str]) -> Iterator[str]:
+    """``overrides`` with ``logger=[A,B]`` in Hydra's words: each choice in a section of its own name."""
+    for override in overrides:
+        several = re.fullmatch(r"logger=\[(.*\w.*)\]", override)
+        if several is None:
+            yield override
+            continue
+        yield "~logger"
+        for name in several[1].replace(" ", "").split(","):
+            yield f"+logger@logger.{name.rpartition('/')[2]}={name}"
 
 
 def refuse(overrides: Sequence[str], refused: Sequence[tuple[str, str]]) -> None:
@@ -346,7 +365,7 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
     those of ``hydra.sweeper.params``."""
     refuse(overrides, NOT_FOR_SWEEPS)
     with _hydra(overrides, config_dir) as search:
-        hydra, words = GlobalHydra.instance().hydra, [*search, *overrides]
+        hydra, words = GlobalHydra.instance().hydra, [*search, *_named_loggers(overrides)]
         composed = hydra.compose_config("train", words, RunMode.MULTIRUN, with_log_configuration=False)
         _refuse_chosen(composed.hydra, NOT_FOR_SWEEPS, config_folders(config_dir))
         typed, kinds = {override.partition("=")[0] for override in overrides}, {}
@@ -359,7 +378,7 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
             if target.startswith(SUBMITIT):
                 require_packages("slurm", choice)
         params = (composed.hydra.sweeper.params or {}).items()
-        given = [*(f"{key}={values}" for key, values in params if key not in typed), *overrides]
+        given = [*(f"{key}={values}" for key, values in params if key not in typed), *words[len(search) :]]
         parsed = OverridesParser.create(hydra.config_loader).parse_overrides(given)
         settings = [override for override in parsed if not override.is_hydra_override()]
         swept = [override for override in settings if override.is_sweep_override()]
@@ -480,7 +499,8 @@ def _setting_names(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """Dotted names of all settings with the choices ``chosen``, or by default if these do not compose."""
     with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
         try:
-            composed = hydra_compose("train", overrides=[*_search_path(folders), *chosen])
+            words = [*_search_path(folders), *_named_loggers(chosen)]
+            composed = hydra_compose("train", overrides=words)
         except (HydraException, OmegaConfBaseException):
             composed = hydra_compose("train")
     return [key for key, _ in _dotted(OmegaConf.to_container(composed))]

@@ -5,6 +5,7 @@ A logger may send the user's credentials to any address, and a folder may lie an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -14,13 +15,14 @@ MACHINE = ("logger", "runs_dir", "features.cache_dir")
 
 
 def within(key: str, sections: Collection[str]) -> bool:
-    """Whether the dotted ``key`` is one of ``sections`` or a setting or choice within them."""
-    return any(key == section or key.startswith((f"{section}.", f"{section}/")) for section in sections)
+    """Whether the dotted ``key``, as Hydra takes it, is one of ``sections`` or a setting or choice in one."""
+    key = key.lstrip("+~")
+    return any(key == section or re.match(rf"{re.escape(section)}[./@]", key) for section in sections)
 
 
 def machine_overrides(overrides: Sequence[str], settings: Sequence[str] = MACHINE) -> list[str]:
     """Those of ``overrides`` that choose one of ``settings``, as they were typed."""
-    return [word for word in overrides if within(word.lstrip("+~").partition("=")[0], settings)]
+    return [word for word in overrides if within(word.partition("=")[0], settings)]
 
 
 def machine_settings(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,8 +49,15 @@ def with_machine(
     return changed
 
 
+def logger_sections(section: Any) -> dict[str, Any]:
+    """Setting -> section of each logger that the section ``logger`` names: one, or several by name."""
+    if isinstance(section, Mapping) and section and all(isinstance(own, Mapping) for own in section.values()):
+        return {f"logger.{name}": own for name, own in section.items()}
+    return {"logger": section}
+
+
 def has_logger(config: Mapping[str, Any]) -> bool:
-    return _target(config) is not None
+    return any(target is not None for target in _targets(config))
 
 
 def lost_logger(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Sequence[str]) -> str | None:
@@ -58,15 +67,16 @@ def lost_logger(before: Mapping[str, Any], now: Mapping[str, Any], overrides: Se
     if not has_logger(before) or same or machine_overrides(overrides, ["logger"]):
         return None
     named = {choice(f"logger/{name}")["_target_"]: name for name in groups([conf_folder()])["logger"]}
-    old, new = (named.get(_target(config), _target(config)) for config in (before, now))
-    example = f", such as logger={old}," if old in named.values() else ""
+    chosen = [[named.get(target, target) for target in _targets(config)] for config in (before, now)]
+    old, new = (names[0] if len(names) == 1 else f"[{','.join(map(str, names))}]" for names in chosen)
+    example = f", such as logger={old}," if {*chosen[0]} <= {*named.values()} else ""
     return (
         f"its logger settings ({old}) are not taken from a file, and this command has {new}; repeat those it"
         f" was started with{example} or choose with logger={new}"
     )
 
 
-def _target(config: Mapping[str, Any]) -> Any:
-    """Class of the logger; a config that is not valid counts as having one."""
-    logger = config.get("logger")
-    return logger.get("_target_") if isinstance(logger, Mapping) else ""
+def _targets(config: Mapping[str, Any]) -> list[Any]:
+    """Class of each logger; a config that is not valid counts as having one."""
+    sections = logger_sections(config.get("logger")).values()
+    return [own.get("_target_") if isinstance(own, Mapping) else "" for own in sections]

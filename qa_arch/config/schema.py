@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, from_mapping
+from qa_arch.config.machine import logger_sections
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import data_folder
 from qa_arch.manifest import ModelChange, Recipe, from_extras
@@ -325,7 +326,7 @@ class Config:
     trainer: Trainer
     decode: Decode
     logger: dict[str, Any]
-    """A Lightning logger: its ``_target_`` (null: none) and arguments."""
+    """A Lightning logger: its ``_target_`` (null: none) and arguments; or several such sections by name."""
     references: dict[str, dict[str, Any]]
     """Heuristics shown with the models in every table: name -> ``_target_`` and arguments."""
     calibration: Calibration = field(default_factory=Calibration)
@@ -440,8 +441,9 @@ def _problems(config: Config) -> Iterator[str]:
         yield "trainer.epochs: 0 trains nothing; give at least 1, or a trained run with init_from=RUN"
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
         yield f"model.name: {config.model['name']!r} {FolderName.requirement}"
-    if "_target_" not in config.logger:
-        yield "logger: missing _target_; give the class of a Lightning logger, or null for none"
+    for where, section in logger_sections(config.logger).items():
+        if "_target_" not in section:
+            yield f"{where}: missing _target_; give the class of a Lightning logger, or null for none"
     if config.glove.use and config.glove.name and config.glove.path:
         yield (
             f"glove.name: {config.glove.name} and glove.path={config.glove.path} exclude each other; set"

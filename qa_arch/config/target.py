@@ -19,6 +19,7 @@ from traceback import walk_tb
 from typing import Any
 
 from qa_arch.config.check import convert, suggest
+from qa_arch.config.machine import logger_sections
 from qa_arch.config.schema import Config
 from qa_arch.errors import ConfigError, UnavailableError, install
 
@@ -143,15 +144,16 @@ def arguments(
     where: str = "model",
     trusted: Sequence[str] = TRUSTED,
     descriptive: Collection[str] = DESCRIPTIVE,
+    further: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of ``target`` from the config section ``where``, checked against its signature.
 
     ``given`` are parameters that the caller supplies and a config may not set; ``descriptive`` are keys of
     the section that are not arguments. A parameter marked ``Given`` becomes a partial of the class that its
-    nested section names. A class with ``**kwargs`` accepts any other key.
+    nested section names. A class with ``**kwargs`` accepts any other key, or only those in ``further``.
     """
     parameters, hints = _parameters(target), _hints(target)
-    open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    open_ended = further is None and any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     settable = [name for name, p in parameters.items() if name not in given and p.kind not in variadic]
     values: dict[str, Any] = {}
@@ -159,8 +161,8 @@ def arguments(
     for key in sorted(section, key=lambda key: _marker(hints.get(key)) is not None):
         if key in descriptive:
             continue
-        if key in given or (key not in settable and not open_ended):
-            raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, settable, where)}")
+        if key in given or (key not in (known := [*settable, *(further or ())]) and not open_ended):
+            raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, known, where)}")
         value, setting = section[key], f"{where}.{key}"
         hint = hints.get(key, Any) if key in settable else Any
         if (marker := _marker(hint)) is not None:
@@ -233,6 +235,7 @@ def require_logger(name: str) -> None:
 
 def require_packages_of(config: Config) -> None:
     """``require_packages`` that the settings need."""
-    require_logger(str(config.logger["_target_"]).rpartition(".")[2])
+    for section in logger_sections(config.logger).values():
+        require_logger(str(section["_target_"]).rpartition(".")[2])
     if config.trainer.optimizer_bits == 8:
         require_packages("8bit", "trainer.optimizer_bits", ", or use 32")

@@ -158,11 +158,11 @@ def fit(
     *,
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
-    logger: RunLogger | None = None,
+    loggers: Sequence[RunLogger] = (),
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``logger`` receive every epoch. No epochs leave the weights as they are.
+    ``publish`` and ``loggers`` receive every epoch. No epochs leave the weights as they are.
     """
     _silence_lightning()
     flops = window_flops(parts)
@@ -190,7 +190,7 @@ def fit(
         precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
         accumulate_grad_batches=settings.accumulate,
-        logger=logger or False,
+        logger=loggers or False,
         log_every_n_steps=1,
         callbacks=[*parts.callbacks(), best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.

@@ -198,7 +198,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
     from qa_arch.evaluation import load_references
     from qa_arch.models.store import check_model
     from qa_arch.nn.losses import build_loss
-    from qa_arch.training.loggers import check_logger
+    from qa_arch.training.loggers import check_loggers
 
     recipe = recipe_of(config.model)
     if recipe is not None:
@@ -207,7 +207,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
         check_model(config.model, trusted, with_vectors=config.glove.use)
         build_loss(config, trusted)
         load_references(config, trusted)
-    check_logger(config.logger, trusted)
+    check_loggers(config.logger, trusted)
     for change in model_changes(config).values():
         change.check(config)
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from pytorch_lightning import loggers as lightning
 from pytorch_lightning.utilities.seed import isolate_rng
 
 from qa_arch.config.check import suggest
+from qa_arch.config.machine import logger_sections
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate, require_logger
 from qa_arch.errors import ConfigError, QaArchError, UnavailableError, one_line
@@ -29,6 +31,7 @@ from qa_arch.records import (
     CALIBRATION,
     DEV,
     FORCED,
+    MODEL,
     ORACLE,
     QUESTIONS,
     RECORD,
@@ -117,7 +120,8 @@ class WandbLogger(lightning.WandbLogger):
 
     ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. A run folder whose wandb run
     was online continues that run. Only with ``texts`` is text of the data set logged: a table of predictions,
-    the record, which has the titles of articles, as an artifact, and what the run prints.
+    the record, which has the titles of articles, as an artifact, and what the run prints. With ``log_model``
+    the trained model becomes an artifact. ``init`` are arguments of ``wandb.init``.
     """
 
     def __init__(
@@ -126,26 +130,27 @@ class WandbLogger(lightning.WandbLogger):
         project: str,
         mode: Literal["auto", "offline", "online"] = "auto",
         texts: bool = False,
-        tags: list[str] | None = None,
-        name: str | None = None,
-        group: str | None = None,
+        log_model: bool = False,
+        id: str | None = None,
+        settings: dict[str, Any] | None = None,
         save_dir: str = ".",
+        **init: Any,
     ) -> None:
         import wandb
 
         chosen = os.environ.get("WANDB_MODE") or mode
-        settings: dict[str, Any] = {"project": project, "name": name, "group": group, "tags": tags}
         if not texts:
-            settings["settings"] = wandb.Settings(console="off")  # an error may cite a question
+            settings = {**(settings or {}), "console": "off"}  # an error may cite a question
         run_file = Path(save_dir) / WANDB_RUN
         try:
             if chosen == "auto":
                 chosen = "online" if wandb.login(prompt=False, verify=False) else "offline"
             # Offline, every start is a new run; WANDB_RUN_ID, as set by `wandb agent`, already names the run.
-            can_continue = chosen == "online" and not os.environ.get("WANDB_RUN_ID")
-            if can_continue and (earlier := _earlier_run(run_file, mode=chosen, project=project)):
-                settings |= {"id": earlier, "resume": "allow"}
-            run = wandb.init(mode=chosen, dir=save_dir, reinit="create_new", **settings)  # type: ignore[arg-type]
+            if chosen == "online" and not os.environ.get("WANDB_RUN_ID"):
+                id = id or _earlier_run(run_file, mode=chosen, project=project)
+                init = {"resume": "allow" if id else None, **init}
+            ours: dict[str, Any] = {"mode": chosen, "dir": save_dir, "reinit": "create_new"}
+            run = wandb.init(project=project, id=id, settings=settings, **ours, **init)
         except wandb.Error as error:
             raise UnavailableError(
                 f"logger=wandb: cannot start a run in mode {chosen} ({one_line(error)});"
@@ -155,14 +160,19 @@ class WandbLogger(lightning.WandbLogger):
         run.define_metric("*", step_metric="trainer/global_step", summary="none")
         write_json(run_file, {"id": run.id, "project": project, "mode": chosen, "url": run.url})
         super().__init__(experiment=run, project=project, save_dir=save_dir)
-        self.texts = texts
+        self.texts, self.log_model = texts, log_model
 
     def log_outcome(self, outcome: Outcome) -> None:
-        """Write scores to the summary; with ``texts`` also a table of predictions and the record."""
+        """Write scores to the summary; with ``log_model`` also the model, with ``texts`` also a table of
+        predictions and the record."""
         import wandb
 
         run = self.experiment
         run.summary.update(outcome.summary())
+        if self.log_model:
+            model = wandb.Artifact(f"model-{run.id}", type="model")
+            model.add_dir(str(outcome.folder / MODEL))
+            run.log_artifact(model, aliases=["latest", "best"])
         if not self.texts:
             return
         if rows := outcome.predictions():
@@ -191,31 +201,43 @@ def _earlier_run(run_file: Path, **facts: str | None) -> str | None:
 
 
 @contextmanager
-def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) -> Iterator[RunLogger | None]:
-    """Yield the logger that the config names, or None, and finalize it when the body ends.
+def open_loggers(
+    config: Config, folder: Path, trusted: Sequence[str] = TRUSTED
+) -> Iterator[Sequence[RunLogger]]:
+    """Yield the loggers that the config names, and finalize them when the body ends.
 
-    The final status is "success", or "failed" after an error or an interrupt. Raises UnavailableError if the
-    logger cannot be started.
+    The final status is "success", or "failed" after an error or an interrupt. Raises UnavailableError if one
+    cannot be started.
     """
-    checked = check_logger(config.logger, trusted)
-    if checked is None:
-        yield None
-        return
-    target, settings = checked
+    loggers: list[RunLogger] = []
+    status: Literal["success", "failed"] = "failed"
+    try:
+        for target, settings in check_loggers(config.logger, trusted):
+            loggers.append(RunLogger(_start(target, settings, config, folder)))
+            loggers[-1].log_hyperparams(asdict(config))
+        yield loggers
+        status = "success"
+    finally:
+        for logger in loggers:
+            logger.close(status)
+
+
+def _start(target: type, settings: dict[str, Any], config: Config, folder: Path) -> Any:
+    """Start a logger of the class ``target``, with placeholders in ``settings`` filled in."""
     placeholders = {
         "{folder}": str(folder.absolute()),
         "{name}": f"{config.model.get('name')}-s{config.seed}",
         "{group}": os.environ.get("WANDB_RUN_GROUP") or config.name,
     }
+    run_file, uri = folder / MLFLOW_RUN, settings.get("tracking_uri")
     with isolate_rng(include_cuda=torch.cuda.is_initialized()):
         try:
             for key, value in settings.items():
                 for name, text in placeholders.items() if isinstance(value, str) else ():
                     value = settings[key] = value.replace(name, text)
-            if mlflow := issubclass(target, lightning.MLFlowLogger):
-                run_file, uri = folder / MLFLOW_RUN, config.logger.get("tracking_uri")
-                if earlier := _earlier_run(run_file, tracking_uri=uri):
-                    settings.setdefault("run_id", earlier)
+            mlflow = issubclass(target, lightning.MLFlowLogger)
+            if mlflow and (earlier := _earlier_run(run_file, tracking_uri=uri)):
+                settings.setdefault("run_id", earlier)
             service: Any = target(**settings)
             _ = getattr(service, "experiment", None)  # most loggers start their run here
             if mlflow:
@@ -230,35 +252,40 @@ def open_logger(config: Config, folder: Path, trusted: Sequence[str] = TRUSTED) 
                 f"{target.__name__} could not be started ({one_line(error)});"
                 " try logger=none with --if-exists resume"
             ) from error
-    logger = RunLogger(service)
-    status: Literal["success", "failed"] = "failed"
-    try:
-        logger.log_hyperparams(asdict(config))
-        yield logger
-        status = "success"
-    finally:
-        logger.close(status)
+    return service
 
 
-def check_logger(
+def check_loggers(
     section: Mapping[str, Any], trusted: Sequence[str] = TRUSTED
-) -> tuple[type[lightning.logger.Logger], dict[str, Any]] | None:
-    """Class named by ``section`` and its checked arguments; None if it names none.
+) -> list[tuple[type[lightning.logger.Logger], dict[str, Any]]]:
+    """Classes named by the section ``logger``, one or several, and their checked arguments.
 
     Starts nothing. Raises ConfigError for a class that is not a logger and for wrong arguments,
-    UnavailableError if the logger's package is not installed.
+    UnavailableError if a logger's package is not installed.
     """
-    if section["_target_"] is None:
-        return None
-    target = locate(section["_target_"], (*trusted, LIGHTNING))
+    sections = logger_sections(section).items()
+    return [_checked(where, own, trusted) for where, own in sections if own["_target_"] is not None]
+
+
+def _checked(where: str, section: Mapping[str, Any], trusted: Sequence[str]) -> tuple[type, dict[str, Any]]:
+    target = locate(section["_target_"], (*trusted, LIGHTNING), where)
     if not issubclass(target, lightning.logger.Logger):
-        raise ConfigError(f"logger._target_: {target.__name__} is not a subclass of Lightning's Logger")
-    settings = arguments(target, section, (), where="logger", descriptive=("_target_",))
+        raise ConfigError(f"{where}._target_: {target.__name__} is not a subclass of Lightning's Logger")
     for base in target.__mro__:
         require_logger(base.__name__)
-    mode = os.environ.get("WANDB_MODE") if issubclass(target, WandbLogger) else None
-    if mode and mode not in WANDB_MODES:
-        raise ConfigError(f"WANDB_MODE: {mode!r} is not a mode of wandb{suggest(mode, WANDB_MODES)}")
+    further = None
+    if issubclass(target, lightning.WandbLogger):
+        import wandb
+
+        further = signature(wandb.init).parameters.keys() - {"dir", "reinit"}  # which are chosen here
+    settings = arguments(target, section, (), where=where, descriptive=("_target_",), further=further)
+    if issubclass(target, WandbLogger):
+        mode, console = os.environ.get("WANDB_MODE"), (settings.get("settings") or {}).get("console", "off")
+        if mode and mode not in WANDB_MODES:
+            raise ConfigError(f"WANDB_MODE: {mode!r} is not a mode of wandb{suggest(mode, WANDB_MODES)}")
+        if console != "off" and not settings.get("texts"):
+            remedy = f"what a run prints may cite a question; add {where}.texts=true"
+            raise ConfigError(f"{where}.settings.console: {console!r}: {remedy}")
     return target, settings
 
 

@@ -92,13 +92,14 @@ class History(pl.Callback):
             return
         losses, windows = pl_module.mean_losses(since_entry=True)
         self.steps[str(trainer.global_step)] = losses["loss"]
-        if trainer.logger is not None:
+        if trainer.loggers:
             now = time.perf_counter()
             rate = windows / (now - self.last_entry)
             entry = {"step/loss": losses["loss"], **self.rates, "step/windows_per_second": rate}
             if (norm := pl_module.gradient_norm) is not None:
                 entry["step/gradient_norm"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
-            trainer.logger.log_metrics(entry, step=trainer.global_step)
+            for logger in trainer.loggers:
+                logger.log_metrics(entry, step=trainer.global_step)
             self.last_entry = time.perf_counter()
         self.rates = {}
 
@@ -129,8 +130,8 @@ class History(pl.Callback):
             entry[STEP_LOSSES] = dict(thinned)
         self.epochs.append(entry)
         self.seconds, self.steps = 0.0, {}
-        if trainer.logger is not None:
-            trainer.logger.log_metrics(logged(entry), step=trainer.global_step)
+        for logger in trainer.loggers:
+            logger.log_metrics(logged(entry), step=trainer.global_step)
         if trainer.is_global_zero:
             self.publish(self.epochs)
 

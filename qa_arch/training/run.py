@@ -62,7 +62,7 @@ from qa_arch.training.fit import (
     start_process,
     strategy_name,
 )
-from qa_arch.training.loggers import Outcome, RunLogger, open_logger
+from qa_arch.training.loggers import Outcome, RunLogger, open_loggers
 from qa_arch.training.module import Fitting
 from qa_arch.training.ranks import other_ranks
 from qa_arch.types import QuestionSet
@@ -86,8 +86,8 @@ class OpenRun:
     read: Mapping[str, str | None] = field(default_factory=dict)
     """Hashes of what a resumed run has read before."""
     closing: ExitStack = field(default_factory=ExitStack)
-    """Closes the logger when the run ends."""
-    logger: RunLogger | None = None
+    """Closes the loggers when the run ends."""
+    loggers: Sequence[RunLogger] = ()
 
     @property
     def model_folder(self) -> Path:
@@ -186,7 +186,7 @@ class OpenRun:
 
     def fit(self, fitting: Fitting) -> None:
         """Train, with all ranks, and leave the best weights in the model and in the run folder."""
-        self.logger = self.closing.enter_context(open_logger(self.config, self.folder, self.trusted))
+        self.loggers = self.closing.enter_context(open_loggers(self.config, self.folder, self.trusted))
         self.prepared = time.perf_counter()
         self.epochs, self.best_epoch = _fit(self, fitting)
         store.load_weights(self.model_folder, fitting.model)
@@ -212,7 +212,7 @@ class OpenRun:
         )
 
     def finish(self, dev: QuestionSet | None = None) -> None:
-        """Record the cost of training, that the run is finished, and its outcome in the logger."""
+        """Record the cost of training, that the run is finished, and its outcome in the loggers."""
         seconds = sum(epoch["train_seconds"] for epoch in self.epochs)  # including those before a resume
         validation = sum(epoch.get("validation_seconds", 0.0) for epoch in self.epochs)
         trained = sum(epoch["windows"] for epoch in self.epochs)
@@ -230,8 +230,8 @@ class OpenRun:
             ),
             weights_bytes=(self.model_folder / store.WEIGHTS).stat().st_size,
         )
-        if self.logger is not None:
-            self.logger.log_outcome(Outcome(self.record, self.folder, dev))
+        for logger in self.loggers:
+            logger.log_outcome(Outcome(self.record, self.folder, dev))
 
 
 def train(
@@ -323,7 +323,7 @@ def _fit(run: OpenRun, fitting: Fitting) -> Fitted:
                     run.folder,
                     resume=run.resumes,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
-                    logger=run.logger,
+                    loggers=run.loggers,
                 )
         except Exception as error:
             can_halve = auto and micro > 1 and not run.record.epochs

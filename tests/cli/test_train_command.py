@@ -15,7 +15,7 @@ import qa_arch.training.run as training
 from qa_arch.cli.main import main
 from qa_arch.cli.runs import next_steps
 from qa_arch.config.compose import compose
-from qa_arch.config.machine import lost_logger
+from qa_arch.config.machine import lost_logger, with_machine
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, RunError
@@ -228,6 +228,15 @@ def test_config_from_takes_loggers_and_folders_from_the_command_line(qa_arch, ru
 def test_config_without_logger_and_cache_stays_without(qa_arch, trained):
     config = yaml.safe_load(qa_arch("train", "--config-from", trained, "--dry-run")[1])
     assert config["logger"] == {"_target_": None}
+
+
+def test_several_loggers_of_a_file_are_replaced_and_named():
+    several = {name: compose([f"logger={name}"])["logger"] for name in ("wandb", "none")}
+    before, now = {**compose([]), "logger": several}, compose([])
+    assert with_machine(before, now)["logger"] == now["logger"]
+    assert "such as logger=[wandb,none], or" in str(lost_logger(before, now, []))
+    none = {**before, "logger": {"none": {"_target_": None}}}
+    assert (with_machine(none, now)["logger"], lost_logger(none, now, [])) == (none["logger"], None)
 
 
 def test_logger_that_is_not_ours_is_not_offered_as_a_choice():

@@ -82,6 +82,7 @@ def test_errors_name_their_point():
     [
         (["seed=1,2,3", "debug=fast"], True),
         (["debug=fast", "seed=7,8", "runs_dir=x", "sweep.n_jobs=2", "trainer.workers=2"], True),
+        (["debug=fast", "seed=1,2", "logger=[wandb,csv]", "+logger.wandb.notes=x"], True),
         (["debug=fast", "seed=1,2", "optim.lr=1"], False),
         (["debug=fast", "seed=1,2", "optim.lr=1,2"], False),
     ],

@@ -117,6 +117,7 @@ def test_refused_sweep_folder_is_unchanged(stubbed, train_m, content):
         (["seed=1,2", "seed=3"], 2, "seed=1,2 and seed=3: give seed once (in a sweep: seed=A,B)"),
         (["seed=1", "seed=1"], 2, "give seed once"),
         (["seed=1,2", "hydra.mode=RUN"], 2, "leave out -m"),
+        (["seed=1,2", "logger=[wandb]", "logger.wandb.id=x"], 2, "logger.wandb.id=x: names a single run"),
         (["optim.lr=interval(1e-5,1e-3)"], 2, "add hydra/sweeper=qa_optuna"),
         (["seed=1,2", "--if-exists", "replace"], 2, "keeps its results"),
         (["seed=1,2", "encoder=minilm"], 2, "encoder=minilm: would not be loaded"),

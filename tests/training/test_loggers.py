@@ -3,11 +3,14 @@
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 import time
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
+from runpy import run_path
 from unittest.mock import Mock
 
 import pytest
@@ -34,6 +37,8 @@ pytestmark = [
     pytest.mark.usefixtures("offline_wandb"),
 ]
 STUBS = (*TRUSTED, "stub_loggers")
+WANDB = {"_target_": "qa_arch.training.loggers.WandbLogger", "project": "x"}
+LIGHTNING_WANDB = {"_target_": "pytorch_lightning.loggers.WandbLogger"}
 
 
 @pytest.fixture
@@ -143,19 +148,24 @@ def test_tensorboard_has_grouped_curves_and_few_scores(run_training):
 
 def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_GROUP", "sweep-1")
-    settings = ("logger.texts=true", "logger.tags=[mine]", "trainer.epochs=2", "name=trial")
-    done = run_training("logger=wandb", *settings)
+    given = {"entity": "team", "job_type": "trial", "notes": "why", "id": "mine", "tags": "[mine]"}
+    settings = [f"logger.wandb.{key}={value}" for key, value in given.items()]
+    settings += ["logger.wandb.texts=true", "+logger.wandb.save_code=false"]
+    settings += ["trainer.epochs=2", "trainer.log_every=2", "optim.head_lr=1e-2", "name=trial"]
+    done = run_training("logger=[wandb,csv]", *settings)
     (file,) = (option.partition("=")[2] for option in few_questions if option.startswith("data.dev="))
     questions = open_passages(file, name="")
     (run,) = offline_runs(done.folder)
     assert run.exit_code == 0
-    assert (run.name, run.group, run.project, run.tags) == ("bert-s13", "sweep-1", "qa_arch", ["mine"])
+    given |= {"run_id": given.pop("id"), "project": "qa_arch", "tags": ["mine"]}
+    assert run.given == {"display_name": "bert-s13", "run_group": "sweep-1", **given}
+    *_, last = csv.DictReader((done.folder / "csv/version_0/metrics.csv").open(newline=""))
     assert run.config["trainer"]["epochs"] == 2
     for name in ("train_loss", "calibration_loss", "calibration_f1"):
         actual = curve(run, name.replace("_", "/", 1))
         assert actual == pytest.approx([epoch.value(name) for epoch in done.record.epochs])
     scores = done.record.scores["dev"]["calibrated"]
-    assert run.summary["dev/f1"] == pytest.approx(scores.f1)
+    assert run.summary["dev/f1"] == float(last["dev/f1"]) == pytest.approx(scores.f1)
     outcome = Outcome(done.record, done.folder, questions)
     assert run.summary["predictions"]["nrows"] == len(questions)
     shown = {key for key in run.summary if not key.startswith(("_", "predictions"))}
@@ -167,12 +177,27 @@ def test_wandb_has_curves_predictions_and_tables(run_training, few_questions, mo
         assert [path for path, _ in find_runs([place])] == [done.folder], "wandb's files are no records"
     (table,) = [row for row in run.history if "predictions/nrows" in row]
     assert (table["predictions/nrows"], table["predictions/ncols"]) == (len(questions), len(COLUMNS))
+    assert "model" not in run.artifacts
     assert run.artifacts["record"] == ["questions.parquet", "run.json", "sets/calibration/questions.parquet"]
     rows = [dict(zip(COLUMNS, row, strict=True)) for row in outcome.predictions()]
     assert [row["id"] for row in rows] == [example.id for example in questions.examples]
     assert 100 * sum(row["f1"] for row in rows) / len(rows) == pytest.approx(scores.f1)
     assert all(row["exact"] for row in rows if row["prediction"] and row["prediction"] == row["gold"])
     assert replace(outcome, questions=None).predictions() == []
+    require_panels_of(run)
+
+
+def require_panels_of(run):
+    """The panels of the workspace in docs/ are of what a run logs."""
+    pytest.importorskip("wandb_workspaces")
+    script = Path(__file__).resolve().parents[2] / "docs" / "wandb_workspace.py"
+    panels = str(run_path(str(script))["workspace"]("team")._to_model().spec.section.panel_bank_config)
+    drawn = set(re.findall(r"'(?:summary:)?(\w+/[\w/]+|epoch|peak_\w+)'", panels))
+    assert len(drawn) == 18
+    assert drawn <= {name for row in run.history for name in row} | {*run.summary}
+    settings = set(re.findall(r"'(?:config:)?(\w+)\.value\.(\w+)'", panels))
+    assert settings == {("model", "name"), ("trainer", "batch_size"), ("optim", "lr")}
+    assert all(key in run.config[section] for section, key in settings)
 
 
 @pytest.mark.slow
@@ -190,7 +215,7 @@ def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
     started = []
 
     def init(**settings):
-        started.append((settings.get("id"), settings.get("resume")))
+        started.append((settings["id"], settings.get("resume")))
         return Mock(id=settings.get("id") or f"new{len(started)}", url=None)
 
     monkeypatch.setattr(wandb, "init", init)
@@ -206,14 +231,17 @@ def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
         loggers.WandbLogger(project=project, mode=mode, save_dir=str(tmp_path))
     new = (None, None)
     assert started == [new, ("new1", "allow"), new, new, new, new]
+    loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path), id="mine")
+    loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path), id="mine", resume="must")
+    assert started[-2:] == [("mine", "allow"), ("mine", "must")]
     monkeypatch.setenv("WANDB_RUN_ID", "of-an-agent")
     loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path))
     assert started[-1] == new, "wandb reads the variable itself"
 
 
 def test_wandb_gets_no_text_of_the_data_set_unless_asked(run_training, few_questions):
-    """Nor a title of an article, of which the record has many."""
-    done = run_training("logger=wandb", "trainer.epochs=1")
+    """Nor a title of an article, of which the record has many; also if it gets the model."""
+    done = run_training("logger=wandb", "logger.log_model=true", "trainer.epochs=1")
     (file,) = (option.partition("=")[2] for option in few_questions if option.startswith("data.dev="))
     examples = open_passages(file, name="").examples
     texts = {text for e in examples for text in (e.question, e.context, e.title)}
@@ -222,7 +250,10 @@ def test_wandb_gets_no_text_of_the_data_set_unless_asked(run_training, few_quest
     assert len(texts) > 20
     (run,) = offline_runs(done.folder)
     assert run.summary["dev/f1"] == pytest.approx(done.record.scores["dev"]["calibrated"].f1)
-    assert not run.artifacts
+    model = [path for path in (done.folder / "model").rglob("*") if path.is_file()]
+    names = {path.relative_to(done.folder / "model").as_posix() for path in model}
+    assert {kind: {*files} for kind, files in run.artifacts.items()} == {"model": names}
+    assert "model.safetensors" in names
     logged = b"".join(path.read_bytes() for path in done.folder.glob("wandb/**/*") if path.is_file())
     assert b"dev/f1" in logged
     words = [text for text in texts if len(text) > 3 and not text.isdigit()]  # numbers meet by chance
@@ -254,8 +285,8 @@ def test_wandb_stays_offline_without_a_login(wandb_home, monkeypatch):
     """
     starts = []
 
-    def init(mode: str, settings: wandb.Settings | None = None, **_) -> Mock:
-        starts.append((mode, settings.console if settings else "captured"))
+    def init(mode: str, settings: dict[str, str] | None = None, **_) -> Mock:
+        starts.append((mode, settings["console"] if settings else "captured"))
         return Mock(id="1", url=None)
 
     monkeypatch.setattr(wandb, "init", init)
@@ -312,17 +343,23 @@ def test_offline_wandb_looks_up_no_host(wandb_home):
             {"_target_": "qa_arch.training.loggers.WandbLogger", "project": "x", "mode": "of"},
             r"logger\.mode: 'of' is not a choice \(known: auto, offline, online\)",
         ),
+        ({**WANDB, "job_typ": "x"}, r"'logger\.job_typ' \(did you mean 'logger\.job_type'\?\)"),
+        ({"wandb": {**WANDB, "resume_form": 1}}, r"'logger\.wandb\.resume_form' \(did you mean .*_from'\?\)"),
+        ({**WANDB, "dir": "x"}, r"unknown setting 'logger\.dir'"),
+        ({**LIGHTNING_WANDB, "job_typ": "x"}, r"did you mean 'logger\.job_type'\?"),
+        ({**WANDB, "log_model": "all"}, r"logger\.log_model: expected true or false, got 'all'"),
+        ({**WANDB, "settings": {"console": "wrap"}}, r"console: 'wrap': .*; add logger\.texts=true"),
     ],
 )
 def test_invalid_logger_is_refused(section, message):
     with pytest.raises(ConfigError, match=message):
-        loggers.check_logger(section)
+        loggers.check_loggers(section)
 
 
 def test_mistyped_wandb_mode_is_refused(configure, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "onlin")
     with pytest.raises(ConfigError, match=r"WANDB_MODE: 'onlin' .* \(did you mean 'online'\?\)"):
-        loggers.check_logger(configure("logger=wandb").logger)
+        loggers.check_loggers(configure("logger=wandb").logger)
 
 
 def test_logger_that_cannot_start_ends_the_run_before_training(train_with_stub, calls):
@@ -336,6 +373,23 @@ def test_unwritable_csv_folder_ends_the_run_before_training(run_training, tmp_pa
     (tmp_path / "file").touch()
     with pytest.raises(UnavailableError, match=r"CSVLogger could not be started .*Not a directory"):
         run_training("logger=csv", f"logger.save_dir={tmp_path}/file")
+
+
+def test_of_several_loggers_one_that_fails_costs_only_its_log(configure, calls, tmp_path):
+    """One that cannot start ends the others."""
+    recorder = {"_target_": "stub_loggers.Recorder"}
+    failing = {**recorder, "fails": ["log_metrics"]}
+    config = replace(configure("trainer.epochs=4"), logger={"failing": failing, "other": recorder})
+    done = train(config, folder=tmp_path / "run", trusted=STUBS)
+    logged = [call for call, _ in calls].count("log_metrics")
+    assert logged == loggers.MAX_FAILURES + len(done.epochs) + 1
+    assert calls[-2:] == 2 * [("finalize", "success")]
+    calls.clear()
+    config = replace(config, logger={"first": recorder, "second": {**recorder, "fails": ["start"]}})
+    with pytest.raises(UnavailableError, match="the service is gone"):
+        train(config, folder=tmp_path / "ended", trusted=STUBS)
+    assert [call for call, _ in calls] == ["start", "log_hyperparams", "start", "finalize"]
+    assert calls[-1] == ("finalize", "failed")
 
 
 def test_logger_that_keeps_failing_is_disabled(train_with_stub, calls, caplog):

@@ -159,7 +159,7 @@ def test_speed_after_a_resume_counts_the_time_before_it(trainer, module, monkeyp
     clock = 0.0
     monkeypatch.setattr(progress.time, "perf_counter", lambda: clock)
     monkeypatch.setattr(module, "mean_losses", lambda since_entry: ({"loss": 1.0}, 8))
-    module.gradient_norm, trainer.logger = None, Mock()
+    module.gradient_norm, trainer.loggers = None, [Mock()]
     first, resumed = (progress.History(lambda _: None, every=2) for _ in range(2))
     first.on_train_start(trainer, module)
     clock = 6.0
@@ -168,5 +168,5 @@ def test_speed_after_a_resume_counts_the_time_before_it(trainer, module, monkeyp
     resumed.on_train_start(trainer, module)
     clock, resumed.rates = 102.0, {"step/lr/head": 1e-3}
     resumed.on_train_batch_end(trainer, module)
-    entry = trainer.logger.log_metrics.call_args.args[0]
+    entry = trainer.loggers[0].log_metrics.call_args.args[0]
     assert entry["step/windows_per_second"] == 1.0

@@ -20,10 +20,8 @@ FULL, FIRST, LAST = 1, 2, 4
 class Offline:
     """One offline run."""
 
-    name: str = ""
-    group: str = ""
-    project: str = ""
-    tags: list[str] = field(default_factory=list)
+    given: dict[str, Any] = field(default_factory=dict)
+    """Name, tags and the like."""
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
@@ -75,12 +73,8 @@ def _read(path: Path) -> Offline:
     for record in _records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
-            run.name, run.group, run.project = (
-                record.run.display_name,
-                record.run.run_group,
-                record.run.project,
-            )
-            run.tags = list(record.run.tags)
+            names = ("display_name", "run_group", "project", "entity", "job_type", "notes", "run_id")
+            run.given = {name: getattr(record.run, name) for name in names} | {"tags": [*record.run.tags]}
             run.config |= _items(record.run.config.update)
         elif kind == "config":
             run.config |= _items(record.config.update)
