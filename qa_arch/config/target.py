@@ -212,7 +212,7 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "slurm": ("submitit",),
     "tensorboard": ("tensorboard",),
 }
-"""Name in ``pip install qa-arch[NAME]`` -> modules that it installs."""
+"""Name in ``optional-dependencies`` of pyproject.toml -> modules that it installs."""
 LOGGERS: Mapping[str, str] = {"TensorBoardLogger": "tensorboard", "MLFlowLogger": "mlflow"}
 """Logger class -> the name in ``OPTIONAL`` of what it needs."""
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_engines_alternate_in_rotating_order():
     calls: list[str] = []
     loaded = {
-        engine: SimpleNamespace(read=lambda questions, table, engine=engine: calls.append(str(engine)))
+        engine: SimpleNamespace(rank=lambda questions, table, engine=engine: calls.append(str(engine)))
         for engine in engines.ENGINES[:3]
     }
     seconds = engines._alternate(loaded, "questions", "table", 2)

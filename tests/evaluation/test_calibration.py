@@ -44,7 +44,7 @@ def calibrated_record(folder, prior, questions=QUESTIONS, fit="exact"):
         confidence=lambda threshold, temperature: np.ones(len(questions)),
     )
     predictor = SimpleNamespace(
-        config=config, engine="torch fp32", null_threshold=0.0, temperature=1.0, read=lambda *_, **__: outputs
+        config=config, engine="torch fp32", null_threshold=0.0, temperature=1.0, rank=lambda *_, **__: outputs
     )
     parts = SimpleNamespace(sets={CALIBRATION: questions}, tables={CALIBRATION: TABLE})
     record = RunRecord(
