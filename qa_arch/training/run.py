@@ -56,6 +56,7 @@ from qa_arch.training import inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.fit import (
     Fitted,
+    build_callbacks,
     describe,
     fit,
     peak_memory_mb,
@@ -178,7 +179,7 @@ class Run:
             run_hash=provenance.identify(self.record.config, hashes).run_hash,
             encoder=pretrained,
             teacher=teacher,
-            device=describe(settings.accelerator == "gpu"),
+            device=describe("cuda" if settings.accelerator == "gpu" else settings.accelerator),
             strategy=strategy_name(settings),
         )
 
@@ -333,7 +334,7 @@ def _fit(run: Run, fitting: Fitting, callbacks: Sequence[pl.Callback]) -> Fitted
                     resume=run.resumes,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
                     loggers=run.loggers,
-                    callbacks=callbacks,
+                    callbacks=[*callbacks, *build_callbacks(run.config, run.trusted)],
                 )
         except Exception as error:
             can_halve = auto and micro > 1 and not run.record.epochs

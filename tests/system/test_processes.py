@@ -136,6 +136,20 @@ def test_child_ends_if_its_parent_ended_before_it_was_tied():
     assert "tied" not in done.stdout
 
 
+def test_macos_lacks_the_lifeline_and_says_so_once(monkeypatch, caplog):
+    monkeypatch.setattr(lifeline, "LINUX", False)
+    monkeypatch.setattr(lifeline.sys, "platform", "darwin")
+    monkeypatch.setattr(lifeline.ctypes, "CDLL", None)  # has no prctl
+    monkeypatch.delattr(os, "waitid")
+    lifeline.die_with(os.getppid())
+    ends = [sys.executable, "-c", "pass"]
+    children = [lifeline.start(ends, start_new_session=True) for _ in range(2)]
+    for child in children:
+        assert (child.wait(), lifeline.has_ended(child), lifeline.kill_group(child)) == (0, True, 0)
+    (line,) = caplog.messages
+    assert line == "darwin: processes of a run that is killed (kill -9) may outlive it; end them by hand"
+
+
 def test_started_program_does_not_inherit_the_parent_variable():
     program = f"import os; print({lifeline.PARENT!r} in os.environ)"
     for command in (

@@ -380,7 +380,7 @@ def _store_untrained(
         inputs_of(sets, vectors, parent.record.encoder, teacher),
         status="ok",
         data=data,
-        device=describe(device == "cuda"),
+        device=describe(device),
         precision=precision,
         parameters=parameter_blocks(parts.model),
         weights_bytes=(model_folder / store.WEIGHTS).stat().st_size,
