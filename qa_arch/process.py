@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import logging
 import os
 import re
 import runpy
@@ -17,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from qa_arch.errors import ConfigError
@@ -25,6 +27,7 @@ PARENT = "QA_ARCH_LIFELINE"
 """Environment variable with the id of the process that a child ends with."""
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable that keeps the working folder out of ``sys.path``, as ``python -P`` does."""
+log = logging.getLogger(__name__)
 LINUX = sys.platform == "linux"
 KILL_WAIT = 5.0
 """Seconds to wait for the last process of a group after its SIGKILL."""
@@ -40,12 +43,21 @@ def start(
     command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any
 ) -> subprocess.Popen[Any]:
     """Start a program that calls ``tie``; ``options`` are those of Popen."""
+    if not LINUX:
+        _warn_of_orphans()
     environment = dict(os.environ if env is None else env) | {
         PARENT: str(os.getpid()),
         SAFE_PATH: "1",  # also for programs that the child starts
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
     }
     return subprocess.Popen(command, env=environment, **options)
+
+
+@cache
+def _warn_of_orphans() -> None:
+    log.warning(
+        "%s: processes of a run that is killed (kill -9) may outlive it; end them by hand", sys.platform
+    )
 
 
 def tie() -> None:

@@ -68,6 +68,9 @@ NEUTRAL = (
     "trainer.checkpoint_minutes",
     "trainer.eval_batch_size",
     "trainer.log_every",
+    "trainer.profiler",
+    "trainer.detect_anomaly",
+    "trainer.inference_mode",
 )
 """Settings that do not affect results: where a run is stored and how it is displayed."""
 PLACES = (

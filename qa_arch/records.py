@@ -219,7 +219,7 @@ class Epoch(_Extensible):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     kind: str | None = None
-    """``cpu`` or ``cuda``."""
+    """``cpu``, ``cuda`` or ``mps``."""
     name: str | None = None
     cores: int | None = None
     threads: int | None = None

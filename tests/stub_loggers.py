@@ -1,4 +1,4 @@
-"""Loggers that record their calls in a list; a config may name them only with ``--trust stub_loggers``."""
+"""Loggers and a callback that record their calls; naming them in a config needs ``--trust stub_loggers``."""
 
 import random
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pytorch_lightning import Callback
 from pytorch_lightning.loggers import MLFlowLogger
 from pytorch_lightning.loggers.logger import Logger
 
@@ -39,6 +40,13 @@ class Recorder(Logger):
         calls.append((call, value))
         if call in self.fails:
             raise ConnectionError("the service is gone")
+
+
+class Counter(Callback):
+    """A callback that records its epochs."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        calls.append(("epoch", trainer.current_epoch))
 
 
 class NoMLFlow(MLFlowLogger):

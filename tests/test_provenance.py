@@ -8,7 +8,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import defaults, validate
 from qa_arch.provenance import NEUTRAL, identify
 
-PLAIN = asdict(validate(compose(["model=proposed", "experiment=demo"])))
+PLAIN = asdict(validate(compose(["model=proposed", "experiment=demo", "callbacks=timer"])))
 
 
 def leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -35,6 +35,7 @@ def test_every_setting_but_the_neutral_ones_changes_the_hash():
     """Listed here on purpose: whoever adds a neutral setting confirms that it changes no result."""
     neutral = [path for path in leaves(PLAIN) if settings_hash(changed(*path)) == settings_hash(PLAIN)]
     trainer = ("workers", "progress", "checkpoint_minutes", "eval_batch_size", "log_every")
+    trainer += ("profiler", "detect_anomaly", "inference_mode")
     others = ("runs_dir", "name", "logger", "features.cache_dir", "model.kernel")
     assert set(NEUTRAL) == {*others, *(f"trainer.{name}" for name in trainer)}
     dotted = [".".join(path) for path in leaves(PLAIN)]

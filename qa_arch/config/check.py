@@ -121,12 +121,17 @@ def _nearest(name: str, known: typing.Iterable[str], cutoff: float = 0.6) -> str
 
 
 def from_mapping(schema: type[T], value: Any, where: str = "") -> T:
-    """Convert ``value`` to an instance of the dataclass ``schema``; ConfigError names the dotted key."""
+    """Convert ``value`` to an instance of the dataclass ``schema``; ConfigError names the dotted key.
+
+    A schema may have a mapping ``refused``: key of another program -> what to say of it.
+    """
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where or 'config'}: expected a mapping, got {short(value)}")
     hints = _hints(schema)  # type: ignore[arg-type]
     names = {f.name for f in fields(schema)}  # type: ignore[arg-type]
     for key in value:
+        if remedy := getattr(schema, "refused", {}).get(key):
+            raise ConfigError(f"{_join(where, str(key))}: {remedy}")
         if key not in names:
             raise ConfigError(f"unknown setting '{_join(where, str(key))}'{suggest(str(key), names, where)}")
     arguments = {key: convert(hints[key], item, _join(where, key)) for key, item in value.items()}

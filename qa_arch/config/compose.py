@@ -37,7 +37,7 @@ from qa_arch.config.machine import (
     with_machine,
     within,
 )
-from qa_arch.config.schema import refuse_ignored_encoder, refuse_mixed_sources, validate
+from qa_arch.config.schema import Trainer, refuse_ignored_encoder, refuse_mixed_sources, validate
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.files import read_yaml
@@ -483,6 +483,9 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
             return f"{group}={choice} does not exist; {plugin}"
         return f"{group}={choice} does not exist{suggest(choice, groups(folders).get(group, ()))}"
     if match := re.search(r"Could not override '([^']+)'", text):
+        section, _, key = match[1].partition(".")
+        if section == "trainer" and key in Trainer.refused:
+            return f"{match[1]}: {Trainer.refused[key]}"
         chosen = [word for word in overrides if word.partition("=")[0] in groups(folders)]
         return f"unknown setting '{match[1]}'{suggest_setting(match[1], _setting_names(chosen, folders))}"
     if match := re.search(r"full_key: (\S+)", text) if "Missing mandatory value" in text else None:

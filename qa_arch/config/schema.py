@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
 from qa_arch.config.check import FolderName, Range, from_mapping
 from qa_arch.config.machine import logger_sections
@@ -186,8 +186,8 @@ class Optim:
 
 @dataclass(frozen=True)
 class Trainer:
-    accelerator: Literal["auto", "cpu", "gpu"]
-    """Kind of device; ``auto``: a GPU if available."""
+    accelerator: Literal["auto", "cpu", "gpu", "mps"]
+    """``auto``: a CUDA GPU or the CPU. ``mps``: an Apple GPU, on which nobody has run this."""
     devices: Count | Literal["auto"]
     """Devices of one run; ``auto``: all of this machine."""
     precision: Literal["fp32", "bf16", "fp16", "auto"]
@@ -234,6 +234,51 @@ class Trainer:
     max_flops: Positive | None = None
     """Floating-point operations to train with, in place of ``max_steps``, to compare models at equal compute
     (column ``train_tflop``); None: no limit."""
+    # Flags of Lightning's Trainer, under its names.
+    limit_train_batches: Count | Annotated[float, Range(0, 1, above=True)] | None = None
+    """Batches of an epoch, or their share, in whole optimizer steps; each epoch draws others. None: all."""
+    deterministic: bool | Literal["warn"] = False
+    benchmark: bool = False
+    sync_batchnorm: bool = False
+    inference_mode: bool = True
+    detect_anomaly: bool = False
+    profiler: Literal["simple", "advanced", "pytorch"] | None = None
+    """Its report is a file in the run folder."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        name: remedy
+        for remedy, names in {
+            "use trainer.epochs": "max_epochs",
+            "use trainer.patience": "min_epochs min_steps",
+            "use callbacks=timer": "max_time",
+            "use trainer.accumulate": "accumulate_grad_batches",
+            "use optim.clip": "gradient_clip_val gradient_clip_algorithm",
+            "use trainer.log_every": "log_every_n_steps",
+            "use trainer.progress": "enable_progress_bar",
+            "a run keeps its best and its last weights; use trainer.checkpoint_minutes": (
+                "enable_checkpointing"
+            ),
+            "use logger=NAME, which gets the whole config": "logger enable_autolog_hparams",
+            "use callbacks=NAME": "callbacks",
+            "use debug=fast": "fast_dev_run barebones",
+            "use debug=overfit, or trainer.limit_train_batches": "overfit_batches",
+            "use qa-arch params": "enable_model_summary",
+            "use --folder RUN": "default_root_dir",
+            "use torchrun or srun": "num_nodes",
+            "an epoch is validated once, at its end; trainer.limit_train_batches makes epochs shorter": (
+                "val_check_interval check_val_every_n_epoch"
+            ),
+            "a null threshold needs all windows of its questions; use a smaller set": (
+                "limit_val_batches limit_test_batches limit_predict_batches num_sanity_val_steps"
+            ),
+            "every window is read once an epoch, in an order of the epoch": (
+                "use_distributed_sampler reload_dataloaders_every_n_epochs"
+            ),
+            "is made of objects, or sends weights: not a setting": "plugins model_registry",
+        }.items()
+        for name in names.split()
+    }
+    """Other flags of Lightning's Trainer -> what does the same here, or why it would break a record."""
 
     @property
     def is_trial(self) -> bool:
@@ -330,6 +375,8 @@ class Config:
     references: dict[str, dict[str, Any]]
     """Heuristics shown with the models in every table: name -> ``_target_`` and arguments."""
     calibration: Calibration = field(default_factory=Calibration)
+    callbacks: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Lightning callbacks of the training: name -> ``_target_`` and arguments."""
     loss: dict[str, Any] | None = None
     """A ``_target_`` and its arguments; None = the default loss of the model's task."""
     distillation: Distillation = field(default_factory=Distillation)

@@ -24,6 +24,8 @@ from qa_arch.config.schema import Config
 from qa_arch.errors import ConfigError, UnavailableError, install
 
 TRUSTED = ("qa_arch", "baselines")
+CALLBACKS = "pytorch_lightning.callbacks"
+"""Package whose callbacks a config may name, in addition to the trusted packages."""
 DESCRIPTIVE = frozenset({"_target_", "task", "name"})
 """Keys that describe a section and are not arguments of its class."""
 

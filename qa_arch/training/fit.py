@@ -12,7 +12,7 @@ import random
 import resource
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,12 +22,13 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning import profilers
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
-from qa_arch.config.target import require_packages
-from qa_arch.errors import ConfigError
+from qa_arch.config.target import CALLBACKS, arguments, locate, require_packages
+from qa_arch.errors import ConfigError, one_line
 from qa_arch.models import store
 from qa_arch.nn.features import forward_flops
 from qa_arch.process import launched
@@ -63,6 +64,23 @@ KNOWN_WARNINGS = (
     "broadcast_buffers",
     "`srun` command is available",  # on a login node, or for a run that starts its own ranks
 )
+PROFILERS: Mapping[str, Any] = {
+    "simple": profilers.SimpleProfiler,
+    "advanced": profilers.AdvancedProfiler,
+    "pytorch": profilers.PyTorchProfiler,
+}
+NO_CALLBACKS = {
+    "Checkpoint": "a run keeps its best and its last weights itself; see trainer.select",
+    "ProgressBar": "a run has its own; see trainer.progress",
+    "GradientAccumulationScheduler": "use trainer.accumulate",
+    "BatchSizeFinder": "use trainer.micro_batch=auto",
+    "LearningRateFinder": "sweep optim.lr",
+    "StochasticWeightAveraging": "the weights that are kept would not be those that were validated",
+    "WeightAveraging": "the weights that are kept would not be those that were validated",
+    "ModelPruning": "the weights would be saved under other names",
+    "SpikeDetection": "it writes outside of the run folder; a loss that is not finite ends a run anyway",
+}
+"""Lightning's callbacks that a config may not name -> why, or what to use."""
 Fitted = tuple[list[dict[str, Any]], int | None]
 """Records of the epochs, and the number of the best one."""
 
@@ -70,12 +88,19 @@ Fitted = tuple[list[dict[str, Any]], int | None]
 def require_machine(settings: Trainer) -> None:
     """Raise ConfigError or UnavailableError if this machine lacks what the settings need; loads nothing."""
     available = torch.cuda.is_available()
+    if settings.accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError("trainer.accelerator: mps, but torch sees no Apple GPU; use trainer=cpu")
     if settings.accelerator == "gpu" and not available:
         raise ConfigError("trainer.accelerator: gpu, but torch sees no CUDA device; use trainer=cpu")
     if settings.precision == "fp16" and not available:
         raise ConfigError("trainer.precision: fp16 needs a GPU; use bf16 or fp32 on a CPU")
     used = resolve(settings)
     gpu = used.accelerator == "gpu"
+    if used.accelerator == "mps" and (used.devices, used.precision) != (1, "fp32"):
+        raise ConfigError(
+            "trainer.accelerator: mps trains on one device in fp32; leave out trainer.devices and"
+            " trainer.precision, or use trainer=cpu"
+        )
     if settings.optimizer_bits == 8 and not gpu:
         raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
     if settings.optimizer_bits == 8:
@@ -98,7 +123,8 @@ def require_machine(settings: Trainer) -> None:
 def resolve(settings: Trainer) -> Trainer:
     """The settings on this machine: accelerator, devices, precision and optimizer bits are no longer
     ``auto``, and the batch is that of one device."""
-    gpu = torch.cuda.is_available() and settings.accelerator != "cpu"
+    gpu = torch.cuda.is_available() and settings.accelerator in ("auto", "gpu")
+    accelerator = "mps" if settings.accelerator == "mps" else "gpu" if gpu else "cpu"
     precision, bits, devices = settings.precision, settings.optimizer_bits, settings.devices
     if precision == "auto":
         precision = "fp32" if not gpu else "bf16" if torch.cuda.get_device_capability() >= BF16 else "fp16"
@@ -106,7 +132,7 @@ def resolve(settings: Trainer) -> Trainer:
         bits = 8 if gpu and importlib.util.find_spec("bitsandbytes") else 32
     if devices == "auto":
         devices = torch.cuda.device_count() if gpu else 1
-    here: Any = {"accelerator": "gpu" if gpu else "cpu", "precision": precision, "optimizer_bits": bits}
+    here: Any = {"accelerator": accelerator, "precision": precision, "optimizer_bits": bits}
     return divide_batch(replace(settings, devices=devices, **here), devices)
 
 
@@ -159,10 +185,11 @@ def fit(
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
     loggers: Sequence[RunLogger] = (),
+    callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``loggers`` receive every epoch. No epochs leave the weights as they are.
+    ``publish`` and ``loggers`` receive every epoch. ``callbacks`` run before ours. No epochs leave the weights as they are.
     """
     _silence_lightning()
     flops = window_flops(parts)
@@ -181,18 +208,25 @@ def fit(
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     bar = TrainingProgress(label, history, live=settings.progress)
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
-    launch = launched()
+    launch, world, profiler = launched(), int(settings.devices), settings.profiler
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
         devices=launch.local_world if launch else settings.devices,
         num_nodes=launch.nodes if launch else 1,
-        strategy=make_strategy(strategy, world=int(settings.devices)),
+        strategy=make_strategy(strategy, world=world),
         precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
         accumulate_grad_batches=settings.accumulate,
         logger=loggers or False,
         log_every_n_steps=1,
-        callbacks=[*parts.callbacks(), best, history, bar, MaxSteps(settings.max_steps), keep],
+        limit_train_batches=None if settings.limit_train_batches is None else data.epoch_batches(world=world),
+        deterministic=settings.deterministic,
+        benchmark=settings.benchmark,
+        sync_batchnorm=settings.sync_batchnorm,
+        inference_mode=settings.inference_mode,
+        detect_anomaly=settings.detect_anomaly,
+        profiler=profiler and PROFILERS[profiler](dirpath=folder, filename="profile"),
+        callbacks=[*parts.callbacks(), *callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.
@@ -205,7 +239,7 @@ def fit(
     )
     if settings.compile:
         trained.compile()  # in place: torch.compile(model) would rename every weight
-    steps = data.total_steps(world=trainer.world_size)
+    steps = data.total_steps(world=world)
     module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
     with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
@@ -238,6 +272,30 @@ def within_flops(settings: Trainer, flops: float, windows: int) -> Trainer:
     steps = max(1, round(epochs * math.ceil(windows / batch)))
     log.info("trainer.max_flops: %d optimizer steps, %.2f epochs", steps, epochs)
     return replace(settings, max_steps=steps)
+
+
+def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]:
+    """New callbacks of the section ``callbacks``, which run before ours.
+
+    Raises ConfigError for a class that is no callback or one of ``NO_CALLBACKS``, and for wrong arguments.
+    """
+    built = []
+    for name, section in config.callbacks.items():
+        where = f"callbacks.{name}"
+        target = locate(section.get("_target_"), (*trusted, CALLBACKS), where)
+        if not issubclass(target, pl.Callback):
+            raise ConfigError(
+                f"{where}._target_: {target.__name__} is not a subclass of Lightning's Callback"
+            )
+        for base in target.__mro__:
+            if base.__name__ in NO_CALLBACKS:
+                raise ConfigError(f"{where}: {target.__name__}: {NO_CALLBACKS[base.__name__]}")
+        settings = arguments(target, section, (), where=where, descriptive=("_target_",))
+        try:
+            built.append(target(**settings))
+        except Exception as error:  # whatever a constructor of the user's raises
+            raise ConfigError(f"{where}: {target.__name__}: {one_line(error)}") from error
+    return built
 
 
 @dataclass(eq=False)
@@ -313,11 +371,12 @@ def make_strategy(name: str, *, world: int) -> Any:
     return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)
 
 
-def describe(gpu: bool) -> Device:
+def describe(kind: str) -> Device:
     """Device kind and name, CPU cores, torch threads and GPU memory."""
+    gpu = kind == "cuda"
     memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None
     return Device(
-        kind="cuda" if gpu else "cpu",
+        kind=kind,
         name=torch.cuda.get_device_name() if gpu else processor(),
         cores=os.cpu_count(),
         threads=torch.get_num_threads(),

@@ -20,7 +20,7 @@ from qa_arch import hub
 from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.config.machine import lost_logger, machine_overrides
 from qa_arch.config.schema import Config, model_changes, recipe_of, require_vectors, validate
-from qa_arch.config.target import TRUSTED, own_options, require_packages_of, require_trusted
+from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packages_of, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
@@ -112,6 +112,7 @@ def make(
     require_packages_of(config)
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
+    require_trusted(config.callbacks, (*trusted, CALLBACKS), "callbacks")
     if folder is None:
         model, digest = config.model.get("name", "model"), identify(asdict(config)).settings_hash
         folder = Path(config.runs_dir) / config.name / f"{model}-s{config.seed}-{digest[:8]}"
@@ -191,13 +192,14 @@ def collecting(missing: list[QaArchError] | None) -> Iterator[None]:
 
 
 def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
-    """Raise ConfigError for the first of model, loss, logger and heuristics that cannot be built.
+    """Raise ConfigError for the first of model, loss, loggers, callbacks and heuristics that cannot be built.
 
     Reads no data and loads no weights.
     """
     from qa_arch.evaluation import load_references
     from qa_arch.models.store import check_model
     from qa_arch.nn.losses import build_loss
+    from qa_arch.training.fit import build_callbacks
     from qa_arch.training.loggers import check_loggers
 
     recipe = recipe_of(config.model)
@@ -208,6 +210,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
         build_loss(config, trusted)
         load_references(config, trusted)
     check_loggers(config.logger, trusted)
+    build_callbacks(config, trusted)
     for change in model_changes(config).values():
         change.check(config)
 

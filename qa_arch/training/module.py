@@ -148,7 +148,8 @@ class TrainingModule(pl.LightningModule):
             self.trainer.datamodule.resume_at = progress["current"]["processed"]  # type: ignore[attr-defined]
 
     def on_train_start(self) -> None:
-        self.train_sums = self.train_sums.to(self.device)
+        wide = torch.float32 if self.device.type == "mps" else torch.float64  # which Apple's GPUs lack
+        self.train_sums = self.train_sums.to(self.device, wide)
         if self.random_states:
             restore_random_state(self.random_states[self.trainer.global_rank])
         self.random_states = []
@@ -206,13 +207,13 @@ class TrainingModule(pl.LightningModule):
         weight = batch.weight
         total = (losses * weight).sum()
         sums = [total, weight.sum(), *(term.mul(weight).sum() for term in terms)]
-        self.train_sums += torch.stack([value.detach() for value in sums]).double()
+        self.train_sums += torch.stack([value.detach() for value in sums]).to(self.train_sums.dtype)
         windows = self.trainer.train_dataloader.sampler.window_total(batch_idx)  # type: ignore[union-attr]
         return total * (self.config.trainer.accumulate * self.trainer.world_size / windows)
 
     def on_validation_epoch_start(self) -> None:
         self.collector = self.parts.collector()
-        self.eval_sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        self.eval_sums = torch.zeros(2, dtype=self.train_sums.dtype, device=self.device)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         output = self.model(batch)
@@ -220,7 +221,7 @@ class TrainingModule(pl.LightningModule):
         if self.parts.has_validation_loss:
             weight = batch.weight
             total = (self.loss(output, batch.labels) * weight).sum()
-            self.eval_sums += torch.stack([total, weight.sum()]).double()
+            self.eval_sums += torch.stack([total, weight.sum()]).to(self.eval_sums.dtype)
 
     def on_validation_epoch_end(self) -> None:
         scores = self.parts.scores(gather(self.collector))
@@ -303,9 +304,18 @@ class TrainingData(pl.LightningDataModule):
             accumulate=self.settings.accumulate,
         )
 
+    def epoch_batches(self, *, world: int) -> int:
+        """Number of batches of an epoch on each rank; a limited epoch has no partial optimizer step."""
+        batches, settings = len(self.sampler(world=world)), self.settings
+        limit = settings.limit_train_batches
+        if limit is None:
+            return batches
+        limit = math.ceil(limit * batches) if isinstance(limit, float) else limit
+        return min(batches, -(-limit // settings.accumulate) * settings.accumulate)
+
     def total_steps(self, *, world: int) -> int:
         """Number of optimizer steps of a training; the last one of an epoch may be smaller."""
-        batches, settings = len(self.sampler(world=world)), self.settings
+        batches, settings = self.epoch_batches(world=world), self.settings
         steps = -(-batches // settings.accumulate) * settings.epochs
         return steps if settings.max_steps < 0 else min(steps, settings.max_steps)
 

@@ -26,7 +26,7 @@ from qa_arch.errors import QaArchError, out_of_memory
 from qa_arch.files import descriptors
 from qa_arch.process import launched, module_command, start
 from qa_arch.records import Status, read_record, write_record
-from qa_arch.training.fit import fit, fitting_of, start_process
+from qa_arch.training.fit import build_callbacks, fit, fitting_of, start_process
 
 INTERRUPTED = 130
 """Exit code of a rank that stopped with its run after Ctrl-C."""
@@ -116,7 +116,8 @@ def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[
     config = start_process(config)
     parts = fitting_of(config, trusted)
     try:
-        fit(config, parts, folder, resume=resume, publish=lambda epochs: None)
+        callbacks = build_callbacks(config, trusted)
+        fit(config, parts, folder, resume=resume, publish=lambda epochs: None, callbacks=callbacks)
     finally:
         leave_group()
 

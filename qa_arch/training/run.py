@@ -54,6 +54,7 @@ from qa_arch.training import inputs
 from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
 from qa_arch.training.fit import (
     Fitted,
+    build_callbacks,
     describe,
     fit,
     peak_memory_mb,
@@ -180,7 +181,7 @@ class OpenRun:
             encoder=origin.encoder,
             parent=origin.parent,
             teacher=teacher,
-            device=describe(settings.accelerator == "gpu"),
+            device=describe("cuda" if settings.accelerator == "gpu" else settings.accelerator),
             strategy=strategy_name(settings),
         )
 
@@ -324,6 +325,7 @@ def _fit(run: OpenRun, fitting: Fitting) -> Fitted:
                     resume=run.resumes,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
                     loggers=run.loggers,
+                    callbacks=build_callbacks(run.config, run.trusted),
                 )
         except Exception as error:
             can_halve = auto and micro > 1 and not run.record.epochs

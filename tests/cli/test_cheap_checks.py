@@ -100,6 +100,7 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
     foreign = ("model=bert", "model._target_=mine.Model")
     for command in ("train", "params", "check-model"):
         expected[command, *foreign] = 2, "if you trust it, add --trust mine"
+    expected["train", "data=demo", "+callbacks.x._target_=mine.C"] = 2, "if you trust it, add --trust mine"
     for (call, (code, message)), result in zip(expected.items(), run_calls(*expected), strict=True):
         assert (result[0], result[2]) == (code, []), (call, result)
         assert message in result[1]

@@ -151,6 +151,17 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("trainer=cpu trainer.precision=fp16", "fp16 needs a GPU"),
         ("data.hold_out_share=1.0", "data.hold_out_share: 1.0 is out of range, it must be >= 0 and < 1"),
         ("trainer.max_steps=0", "0 trains nothing"),
+        ("trainer.max_epochs=5", "^trainer.max_epochs: use trainer.epochs$"),
+        ("+trainer.limit_val_batches=2", "^trainer.limit_val_batches: a null threshold needs all windows"),
+        (
+            "trainer.limit_train_batche=2",
+            "'trainer.limit_train_batche' .did you mean '.*limit_train_batches'",
+        ),
+        (
+            "trainer.limit_train_batches=1.5",
+            "limit_train_batches: 1.5 is not an integer >= 1 or a number > 0",
+        ),
+        ("callbacks=early_stoping", "callbacks=early_stoping does not exist .did you mean 'early_stopping'"),
         ("name=../up", "name: '../up' cannot be the name of a folder"),
         ("model.name=/up", "model.name: '/up' cannot be the name of a folder"),
         ("trainer.select=last trainer.patience=2", "trainer.patience.*trainer.select=last"),

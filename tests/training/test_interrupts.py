@@ -43,20 +43,21 @@ def press(monkeypatch):
 @pytest.mark.parametrize(
     ("batch", "number", "limit"),
     [
-        (1, signal.SIGINT, -1),
-        (1, signal.SIGTERM, -1),
-        (5, signal.SIGINT, -1),
-        (5, signal.SIGINT, 5),
-        (3, signal.SIGINT, 2),
+        (1, signal.SIGINT, "max_steps=-1"),
+        (1, signal.SIGTERM, "max_steps=-1"),
+        (5, signal.SIGINT, "max_steps=-1"),
+        (5, signal.SIGINT, "max_steps=5"),
+        (3, signal.SIGINT, "max_steps=2"),
+        (1, signal.SIGINT, "limit_train_batches=3"),
     ],
-    ids=["inside an epoch", "terminated", "last batch", "last batch with max_steps", "last step"],
+    ids=["inside an epoch", "terminated", "last batch", "last batch with max_steps", "last step", "limited"],
 )
 def test_interrupted_run_resumes_exactly(
     train_once, run_training, press, caplog, capfd, tmp_path, batch, number, limit
 ):
     """Six batches per epoch, two per step."""
     settings = ("trainer.epochs=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1", "model.dropout=0.1")
-    settings = (*settings, f"trainer.max_steps={limit}")
+    settings = (*settings, f"trainer.{limit}")
     uninterrupted = train_once(*settings)
     press(batch, number)
     handler = signal.getsignal(number)

@@ -72,12 +72,26 @@ def test_8gb_preset_by_compute_capability(fake_gpus, bitsandbytes, capability, p
         (0, ["trainer.strategy=fsdp"], "strategy: fsdp shards a model across GPUs, and none is available"),
         (1, ["trainer.strategy=fsdp", "trainer.precision=fp16"], "precision: .*no gradient scaler for fp16"),
         (2, ["trainer.devices=3"], "devices: 3, but 2 GPUs are"),
+        (1, ["trainer.accelerator=mps"], "accelerator: mps, but torch sees no Apple GPU; use trainer=cpu"),
     ],
 )
 def test_settings_that_the_machine_cannot_meet_are_refused(fake_gpus, gpus, overrides, message):
     fake_gpus(gpus)
     with pytest.raises(ConfigError, match=rf"^trainer\.{message}"):
         require_machine(configured(*overrides).trainer)
+
+
+def test_an_apple_gpu_trains_alone_and_in_fp32(fake_gpus, monkeypatch):
+    fake_gpus(0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    trainer = configured("trainer.accelerator=mps", "trainer.precision=auto", "trainer.devices=auto").trainer
+    require_machine(trainer)
+    used = resolve(trainer)
+    assert (used.accelerator, used.precision, used.devices) == ("mps", "fp32", 1)
+    assert resolve(configured().trainer).accelerator == "cpu"
+    for other in ("trainer.devices=2", "trainer.precision=bf16"):
+        with pytest.raises(ConfigError, match="mps trains on one device in fp32"):
+            require_machine(configured("trainer.accelerator=mps", other).trainer)
 
 
 def test_missing_bitsandbytes_is_named(fake_gpus, bitsandbytes):
