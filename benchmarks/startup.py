@@ -55,10 +55,19 @@ def sweep_overhead(quick: bool) -> Measurement:
     return Measurement(wall, cpu, median_time(pairs.ours), median_time(pairs.theirs), "model=bert debug=fast")
 
 
-def _train_tiny(*options: str) -> None:
+def further_point(quick: bool) -> Measurement:
+    """A sweep of three points minus one of a single point, over two."""
+    pairs = alternate(lambda: _train_tiny("-m", seeds="1,2,3"), lambda: _train_tiny("-m"), 1, warm=False)
+    wall, cpu = (
+        (getattr(pairs.ours[0], clock) - getattr(pairs.theirs[0], clock)) / 2 for clock in ("wall", "cpu")
+    )
+    return Measurement(wall, cpu, pairs.ours[0], pairs.theirs[0], "model=bert debug=fast")
+
+
+def _train_tiny(*options: str, seeds: str = "1") -> None:
     with tempfile.TemporaryDirectory() as folder:
         settings = ["model=bert", "debug=fast", f"runs_dir={folder}", "features.cache_dir=null"]
-        output_of([QA_ARCH, "train", *options, *settings, "seed=1"])
+        output_of([QA_ARCH, "train", *options, *settings, f"seed={seeds}"])
 
 
 def _cpu_of(process: int) -> float:
@@ -74,4 +83,5 @@ ROWS: dict[str, Measure] = {
     "cli-help": help_text,
     "demo-first-step": first_step,
     "sweep-overhead": sweep_overhead,
+    "sweep-point": further_point,
 }

@@ -199,6 +199,15 @@ TARGETS = (
         Target("cli-help", "qa-arch --help, whole process", "-", most=0.3, unit="s"),
         Target("demo-first-step", "fresh process to the demo's first training step", "-", most=8, unit="s"),
         Target("sweep-overhead", "sweep of one point minus the same train", "-", most=5, unit="s"),
+        Target("sweep-point", "each further point of a sweep, tiny training included", "-", most=2, unit="s"),
+    ),
+    *measured_in(
+        "per_run",
+        Target("glove-840b", "word vectors from a text file, first time", "-", most=3, unit="s"),
+        Target("glove-840b-memory", "the same", "-", most=150, unit="MB"),
+        Target("glove-840b-cached", "the same words again", "-", most=0.2, unit="s"),
+        Target("hub-rows", "reading a data set of the hub", "the same in SQuAD's JSON", most=2),
+        Target("after-training", "everything after the last step", "an epoch of the demo", most=0.1),
     ),
     *measured_in(
         "growth",

@@ -28,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, load_file, save
 
 from qa_arch.config.schema import Config, Glove
-from qa_arch.data.files import VectorFiles, content_hash, packaged_files
+from qa_arch.data.files import VectorFiles, packaged_files
 from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
 from qa_arch.features.glove import fetch
@@ -126,8 +126,9 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     if folder is None or not path.is_file():
         selected = build()
     else:
+        file = path.stat()
         key_parts = {
-            "file": content_hash(path),
+            "file": [str(path.resolve()), file.st_size, file.st_mtime_ns],  # hashing 5 GB takes seconds
             "settings": [settings.dim, settings.backend, settings.keep],
             "words": hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest(),
         }

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 from kills import alive, survivors
 
-from qa_arch import process
+import qa_arch.process
 from qa_arch.errors import RunError
 from qa_arch.files import LOCK, descriptors, hold, holder
 from qa_arch.process import LINUX, PARENT, module_command, start
@@ -138,15 +138,19 @@ def test_child_ends_if_its_parent_ended_before_it_was_tied():
 
 
 def test_macos_lacks_the_lifeline_and_says_so_once(monkeypatch, caplog):
-    monkeypatch.setattr(process, "LINUX", False)
-    monkeypatch.setattr(process.sys, "platform", "darwin")
-    monkeypatch.setattr(process.ctypes, "CDLL", None)  # has no prctl
+    monkeypatch.setattr(qa_arch.process, "LINUX", False)
+    monkeypatch.setattr(qa_arch.process.sys, "platform", "darwin")
+    monkeypatch.setattr(qa_arch.process.ctypes, "CDLL", None)  # has no prctl
     monkeypatch.delattr(os, "waitid")
-    process.die_with(os.getppid())
+    qa_arch.process.die_with(os.getppid())
     ends = [sys.executable, "-c", "pass"]
-    children = [process.start(ends, start_new_session=True) for _ in range(2)]
+    children = [qa_arch.process.start(ends, start_new_session=True) for _ in range(2)]
     for child in children:
-        assert (child.wait(), process.has_ended(child), process.kill_group(child)) == (0, True, 0)
+        assert (child.wait(), qa_arch.process.has_ended(child), qa_arch.process.kill_group(child)) == (
+            0,
+            True,
+            0,
+        )
     (line,) = caplog.messages
     assert line == "darwin: processes of a run that is killed (kill -9) may outlive it; end them by hand"
 
