@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 raise DataError(f"{args.data}: needs both answerable and unanswerable questions")
             numbers = np.array(scored.article_numbers)
             low, high = mean_interval(100 * values[None], numbers if numbers.any() else None)
-            print(f"{half} alone: AUC {100 * values.mean():.1f} (95% {low:.1f} .. {high:.1f})")
+            print(f"{half} alone: AUC {100 * values.mean():.1f} (95% {low:.1f} to {high:.1f})")
     except QaArchError as error:
         print(f"baselines.artefacts: {error}", file=sys.stderr)
         return error.exit_code

@@ -42,7 +42,7 @@ def main() -> None:
         for row in effects(samples, GAINS, measure):
             low, high = row.effect.interval
             print(
-                f"{name}, {row.name}: {row.effect.delta:+.2f} ({low:+.2f} .. {high:+.2f}),"
+                f"{name}, {row.name}: {row.effect.delta:+.2f} ({low:+.2f} to {high:+.2f}),"
                 f" p {row.effect.p:.4f}, Holm {row.p:.4f}"
             )
 

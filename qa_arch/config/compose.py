@@ -132,9 +132,11 @@ ConfigStore.instance().store(name="model_changes", node=_no_change, provider="qa
 
 
 def _stem(source: str | Sequence[str]) -> str:
-    """Name of a source's first file, or of the folder of a glob, as the name of a folder: ``${stem:...}``."""
+    """``${stem:SOURCE}``: the name of its first file, or of that file's folder if it is one of several
+    (``mine/train.json``, ``mine/*.json``)."""
     path = Path(source if isinstance(source, str) else source[0])
-    named = path.parent if "*" in path.name else path
+    is_part = "*" in path.name or re.match(r"train\b", path.name)
+    named = path.parent if is_part and path.parent.name else path
     return re.sub(r"\W+", "_", named.name.split(".")[0]).strip("_") or "finetune"
 
 

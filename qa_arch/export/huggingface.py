@@ -94,7 +94,7 @@ With qa_arch, which reads texts of any length, with the settings that the model 
 import qa_arch
 
 qa = qa_arch.load("FOLDER")
-print(qa("Who wrote it?", "The song was written by Ada Stone in 1971."))
+print(qa("Which river was Kelldale reached by?", "Kelldale was reached by the river Kemcreek."))
 ```
 
 With transformers alone, for a text that fits into one window:
@@ -105,7 +105,7 @@ from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 tokenizer = AutoTokenizer.from_pretrained("FOLDER")
 model = AutoModelForQuestionAnswering.from_pretrained("FOLDER")
-question, text = "Who wrote it?", "The song was written by Ada Stone in 1971."
+question, text = "Which river was Kelldale reached by?", "Kelldale was reached by the river Kemcreek."
 inputs = tokenizer(question, text, truncation="only_second", max_length={length},
                    return_offsets_mapping=True, return_tensors="pt")
 offsets = inputs.pop("offset_mapping")[0]

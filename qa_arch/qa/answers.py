@@ -163,7 +163,9 @@ class Query:
     are empty, DataError for invalid Unicode (a lone surrogate); both name the field.
     """
 
-    question: Question = Field(description="Must not be empty.", examples=["Who built the bridge?"])
+    question: Question = Field(
+        description="Must not be empty.", examples=["Which river was Kelldale reached by?"]
+    )
     documents: Documents = Field(
         default=None,  # type: ignore[arg-type]
         description="Texts to read, instead of `context`.",
@@ -183,7 +185,7 @@ class Query:
     context: InitVar[Passage | None] = Field(
         default=None,
         description="The text to read: `documents` of one.",
-        examples=["The bridge was built by Ada Stone in 1871."],
+        examples=["Kelldale was reached by the river Kemcreek."],
     )
 
     def __post_init__(self, context: str | None) -> None:

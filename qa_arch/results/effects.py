@@ -386,7 +386,7 @@ def mean_column(key: str, heading: str, *, weight: int = 0) -> Column:
 
 def interval_column(key: str, sign: str = "", *, weight: int) -> Column:
     def bounds(low: float, high: float) -> str:
-        return f"{low:{sign}.2f} .. {high:{sign}.2f}"
+        return f"{low:{sign}.2f} to {high:{sign}.2f}"
 
     keys = (f"{key}_95_low", f"{key}_95_high")
     return number(f"{key}_interval", "95% interval", bounds, keys, weight=weight)

@@ -189,8 +189,8 @@ def fit(
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``loggers`` receive every epoch. ``callbacks`` run before ours. No epochs leave the weights
-    as they are.
+    ``publish`` and ``loggers`` receive every epoch. ``callbacks`` run before ours. No epochs leave the
+    weights as they are.
     """
     _silence_lightning()
     flops = window_flops(parts)

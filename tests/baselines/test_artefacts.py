@@ -66,7 +66,7 @@ def test_command_prints_both_rows_and_refuses_shared_articles(tmp_path, capsys):
     train, other = map(str, paths.values())
     assert main(["--train", train, "--data", other]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert first == "question alone: AUC 100.0 (95% 100.0 .. 100.0)"
+    assert first == "question alone: AUC 100.0 (95% 100.0 to 100.0)"
     assert second.startswith("context alone: AUC ")
     assert main(["--train", train, "--data", train]) != 0
     assert "share 40 articles" in capsys.readouterr().err

@@ -302,6 +302,8 @@ def test_finetuning_is_named_after_its_data_and_has_a_rate_for_the_head(qa_arch,
         "[b.csv,c.csv]": "b",
         "hub:me/squad_de:train": "squad_de_train",
         "'my-set/*.json'": "my_set",
+        "here/train-v2.0.json": "here",
+        "train.json": "train",
     }
     for source, name in names.items():
         config = validate(yaml.safe_load(qa_arch(*call, f"data.train={source}")[1]))

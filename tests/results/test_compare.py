@@ -351,9 +351,9 @@ def test_json_has_numbers_and_markdown_has_intervals(two_seeds):
     )
     first, second = markdown(table).splitlines()[4:6]
     mean, sd, low, high = (poor[f"f1_{part}"] for part in ("mean", "sd", "95_low", "95_high"))
-    assert f"| {mean:.2f} ± {sd:.2f} | {low:.2f} .. {high:.2f} | – | – | – | – |" in first
+    assert f"| {mean:.2f} ± {sd:.2f} | {low:.2f} to {high:.2f} | – | – | – | – |" in first
     low, high = good["delta_95_low"], good["delta_95_high"]
-    assert f"| {good['delta']:+.2f} | {low:+.2f} .. {high:+.2f} |" in second
+    assert f"| {good['delta']:+.2f} | {low:+.2f} to {high:+.2f} |" in second
     assert SINGLE_RUN in table.notes
 
 

@@ -387,7 +387,7 @@ def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, m
                 assert {key: row[key] for key in expected} == expected
             if shown["model"] == "proposed":
                 delta, low, high = [*expected.values()][:3]
-                assert f"{delta:+.1f} ({low:+.1f} .. {high:+.1f})" in readme
+                assert f"{delta:+.1f} ({low:+.1f} to {high:+.1f})" in readme
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_site_has_every_page_and_notebook_output(site):
     api = (site / "docs/api.html").read_text(encoding="utf-8")
     names = set(dir(qa_arch)) - {"__version__"}
     assert not [name for name in names if f'id="qa_arch.{name}"' not in api]
-    assert "docs/index.html" in (site / "index.html").read_text(encoding="utf-8")
+    assert "url=README.html" in (site / "index.html").read_text(encoding="utf-8")
 
 
 def test_pages_fetch_nothing_from_other_hosts(site):

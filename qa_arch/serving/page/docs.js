@@ -56,7 +56,7 @@ function tables(title, part) {
   ]);
 }
 
-const EXAMPLE = { question: "Who built the bridge?", context: "The bridge was built by Ada Stone in 1871." };
+const EXAMPLE = { question: "Which river was Kelldale reached by?", context: "Kelldale was reached by the river Kemcreek." };
 
 function call(method, path) {
   const url = new URL(path.slice(1), location.href).href;
