@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from qa_arch.terminal import BAR
 from qa_arch.training import progress
 from qa_arch.training.module import TrainingModule
 
@@ -149,7 +150,7 @@ def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module,
     assert bar_active == [False, False]
     lines = [line for line in output.getvalue().replace("\r", "\n").splitlines() if "4/4" in line]
     last = Console(width=width).render_str(lines[-1]).plain
-    assert last.count("━") >= progress.BAR[0]
+    assert last.count("━") >= BAR[0]
     for figure, min_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
         assert (figure in last) == (width >= min_width), last
 
