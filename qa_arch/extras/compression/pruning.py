@@ -57,9 +57,9 @@ class Magnitude(NamedTuple):
 def check(step: Compression, config: Config) -> None:
     """Raise ConfigError for a model without an encoder, or not larger than it is to be, UnavailableError for
     a missing package; loads no weights."""
+    if config.trainer.strategy == "fsdp":
+        raise ConfigError("trainer.strategy: fsdp shards the weights that compression holds at zero; use ddp")
     if step.keep is None:
-        if config.trainer.strategy == "fsdp":
-            raise ConfigError("trainer.strategy: fsdp shards the weights that compression ranks; use ddp")
         return
     if step.method != "layers":
         require_packages("compress", f"compression={step.method}")
