@@ -332,7 +332,9 @@ class LanguageCollator:
             contents = [self.table.content(row) for row in numbers.tolist()]
             inputs = self._framed(contents)
             shared |= {"targets": inputs["ids"][:, 1:], "counted": inputs["mask"][:, 1:]}
-            before = {name: None if value is None else value[:, :-1] for name, value in inputs.items()}
+            before: dict[str, Any] = {
+                name: None if value is None else value[:, :-1] for name, value in inputs.items()
+            }
             if self.objective == "causal":
                 return LanguageBatch(**shared, **before)
             return LanguageBatch(**shared, **self._noisy(contents, draws), prefix=before["ids"])
