@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
 
-from qa_arch.cli.runs import DEVICE, add_options, open_reader, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, open_predictor, open_reader, require_runs
 from qa_arch.config.target import require_packages
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types import Example
+
+if TYPE_CHECKING:
+    from qa_arch.extras.inspection.layers import Inspection
+
+NO_QUESTION = (
+    "give a question: --question TEXT --context TEXT, or --data SOURCE --id ID; or to a model that writes"
+    " --context TEXT alone"
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,25 +54,15 @@ def run(args: argparse.Namespace) -> int:
     """Print a table or JSON; write a page with ``--html``."""
     options = {"--question": args.question, "--context": args.context, "--data": args.data, "--id": args.id}
     given = [option for option, value in options.items() if value is not None]
-    if given not in (["--question", "--context"], ["--data", "--id"]):
-        raise ConfigError("give a question: --question TEXT --context TEXT, or --data SOURCE --id ID")
+    if given not in (["--question", "--context"], ["--context"], ["--data", "--id"]):
+        raise ConfigError(NO_QUESTION)
     require_runs([args.run_folder])
     if args.html:
         require_packages("report", "--html")
-    if args.data is None:
-        example = Example("question", args.question, args.context)
-    else:
-        questions = open_passages(args.data, use="answering")
-        by_id = {example.id: example for example in questions.examples}
-        if args.id not in by_id:
-            raise DataError(f"--id: {questions.name} has no question {args.id}")
-        example = by_id[args.id]
-    predictor = open_reader([args.run_folder], args)
+    inspection = _inspection(args)
     from qa_arch.extras.inspection.layers import ALL, inspection_table, select_heads, write_page
-    from qa_arch.extras.inspection.reading import inspect_question
     from qa_arch.results.tables import print_table
 
-    inspection = inspect_question(predictor, example, window=args.window)
     chosen = select_heads(inspection.layers, args.layer, args.head)
     if args.html:
         shown = chosen if args.layer or args.head else select_heads(inspection.layers, ALL, ALL)
@@ -74,3 +73,25 @@ def run(args: argparse.Namespace) -> int:
     elif not args.html:
         print_table(inspection_table(inspection, chosen))
     return 0
+
+
+def _inspection(args: argparse.Namespace) -> Inspection:
+    if args.data is not None:
+        questions = open_passages(args.data, use="answering")
+        by_id = {example.id: example for example in questions.examples}
+        if args.id not in by_id:
+            raise DataError(f"--id: {questions.name} has no question {args.id}")
+        example = by_id[args.id]
+    elif args.question is not None:
+        example = Example("question", args.question, args.context)
+    else:
+        writer = open_predictor([args.run_folder], args)
+        if not hasattr(writer, "attend"):
+            raise ConfigError(NO_QUESTION)
+        from qa_arch.extras.inspection.reading import inspect_written
+
+        return inspect_written(writer, args.context)
+    reader = open_reader([args.run_folder], args)
+    from qa_arch.extras.inspection.reading import inspect_question
+
+    return inspect_question(reader, example, window=args.window)

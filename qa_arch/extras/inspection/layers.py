@@ -45,7 +45,7 @@ class Unit(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class AttentionLayer:
     name: str
-    """``1`` (next to the embeddings) and up, or ``MATCH``."""
+    """``1`` (next to the embeddings) and up, of a decoder ``1 self`` and ``1 cross``; or ``MATCH``."""
     heads: tuple[str, ...]
     """``1`` and up; the directions of a match-LSTM."""
     weights: npt.NDArray[np.float32]
@@ -95,7 +95,9 @@ class Inspection:
     answer: tuple[int, int] | None
     """Characters of the answer in the passage; None if there is no answer or it is not contiguous."""
     layers: tuple[AttentionLayer, ...]
-    """Encoder layers from the lowest up, then the match-LSTM."""
+    """Encoder layers from the lowest up, then the match-LSTM; or those of a decoder, each self and cross."""
+    written: str | None = None
+    """Pieces that a decoder wrote of the passage, in place of an answer to a question."""
 
     @property
     def window_text(self) -> str:
@@ -107,6 +109,8 @@ class Inspection:
 
     @property
     def answer_text(self) -> str:
+        if self.written is not None:
+            return f"written: {self.written}"
         return "no answer" if self.answer is None else f"answer: {self.passage[slice(*self.answer)]}"
 
     def as_dict(self, chosen: Iterable[tuple[AttentionLayer, str]]) -> dict[str, Any]:
@@ -123,7 +127,7 @@ class Inspection:
             "answer": answer,
             "attention": [
                 {
-                    "layer": layer.name if layer.name == MATCH else int(layer.name),
+                    "layer": int(layer.name) if layer.name.isdecimal() else layer.name,
                     "head": int(head) if head.isdecimal() else head,
                     "rows": [unit._asdict() for unit in layer.rows],
                     "columns": [unit._asdict() for unit in layer.columns],

@@ -78,6 +78,31 @@ def inspect_question(
     )
 
 
+def inspect_written(predictor: Any, text: str) -> Inspection:
+    """Self- and cross-attention of the decoder of a model that writes, over what it writes of ``text``.
+
+    Its predictor has ``attend(text)``: pieces read, pieces written, and (name, (N, R, K) probabilities) of
+    each layer, whose rows are the pieces written and whose columns those read, or for ``self`` written
+    before.
+    """
+    if not text.strip():
+        raise ConfigError("--context: is blank; give a text")
+    read, written, maps = predictor.attend(text)
+    rows = tuple(Unit(piece, "question", 0, 0) for piece in written)
+    columns = {
+        "cross": tuple(Unit(piece, "passage", 0, 0) for piece in read),
+        "self": (Unit("(start)", "special", 0, 0), *rows[:-1]),
+    }
+    layers = tuple(
+        AttentionLayer(
+            name, tuple(map(str, range(1, len(weights) + 1))), weights, rows, columns[name.split()[1]]
+        )
+        for name, weights in maps
+    )
+    model = predictor.record.model
+    return Inspection(model, "", text, 1, 1, 0, len(text), None, layers, " ".join(written))
+
+
 def match_attention(predictor: Reader, example: Example) -> dict[str, Any]:
     """Attention of the match-LSTM in the window that contains the best span, as the service returns it;
     raises like ``inspect_question``."""

@@ -13,6 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -34,6 +35,7 @@ from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
 from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
 from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
+from qa_arch.extras.pretraining.transformer import MultiHeadAttention
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.windows import probe
@@ -518,6 +520,34 @@ class LanguagePredictor:
                 limit=limit or self.config.features.max_length - 1,
                 beams=min(beams, len(self.tokenizer) // 2),
             )
+
+    def attend(self, text: str) -> tuple[list[str], list[str], list[tuple[str, np.ndarray]]]:
+        """Pieces that the encoder reads and that the decoder writes of ``text``, and the decoder's attention.
+
+        Of each layer ``L``, from the lowest, ``L self`` (N, P, P) are probabilities over the pieces written
+        before, the start in front of them, and ``L cross`` (N, P, T) over those read; the rows are the pieces
+        written. Raises ConfigError for a model without a decoder.
+        """
+        model, device = self.model, device_of(self.model)
+        if not isinstance(model, Denoiser):
+            raise ConfigError("the model has no decoder; name a run of model=pretrain/denoising")
+        batch = self.batch(text).to(device)
+        ((best,),) = self.write(batch)
+        prefix = torch.tensor([[self.template.before[-1].id, *best.ids[:-1]]], device=device)
+        weights: list[np.ndarray] = []
+        with ExitStack() as stack, torch.inference_mode(), mixed(self.precision, device.type):
+            for module in model.decoder.modules():
+                if isinstance(module, MultiHeadAttention):
+                    hook = module.register_forward_hook(
+                        lambda *call: weights.append(call[2][1][0].float().cpu().numpy())
+                    )
+                    stack.enter_context(hook)
+            memory = model.encoder(batch.ids, batch.mask, batch.segments)
+            model.decoder(prefix, memory, batch.mask, model.embedding.weight, fused=False)
+        names = [f"{1 + n // 2} {'cross' if n % 2 else 'self'}" for n in range(len(weights))]
+        maps = list(zip(names, weights, strict=True))
+        to_pieces = self.tokenizer.convert_ids_to_tokens
+        return to_pieces(batch.ids[0].tolist()), to_pieces(best.ids), maps
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, without special tokens."""

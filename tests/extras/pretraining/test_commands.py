@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from kills import contents
@@ -136,11 +137,46 @@ def test_denoising_model_restores_a_text(run_of, qa_arch):
     assert [row["text"] for row in rows] == [predictor.decode(one.ids) for one in texts]
     assert [row["perplexity"] for row in rows] == pytest.approx([math.exp(-one.score) for one in texts])
     best, batch = texts[0], predictor.batch(text)
+    targets = torch.tensor([best.ids])
     prefix = torch.tensor([[predictor.tokenizer.cls_token_id, *best.ids[:-1]]])
+    batch = replace(batch, prefix=prefix, targets=targets, counted=targets > 0, positions=None)
     with torch.inference_mode():
-        logits = predictor.model(replace(batch, prefix=prefix)).tokens[0].log_softmax(-1)
+        logits = predictor.model(batch).tokens[0].log_softmax(-1)
     log_p = logits.gather(1, torch.tensor(best.ids)[:, None]).mean()
     assert best.score == pytest.approx(log_p.item(), rel=1e-4)
+
+
+def test_attention_of_the_decoder_is_inspected(run_of, spans, qa_arch, tmp_path):
+    pytest.importorskip("qa_arch.extras.inspection", reason="the page is of another extra")
+    run, text, page = run_of("denoising"), "Tarn keeps [MASK]. It rains.", tmp_path / "page.html"
+    given = ["inspect", run, "--context", text]
+    code, out, error = qa_arch(*given, "--layer", "all", "--head", "all", "--json", "--html", page)
+    assert code == 0, error
+    predictor, maps = load_predictor(run), json.loads(out)["attention"]
+    config = predictor.model.decoder.blocks[0].attention
+    names = [
+        f"{n} {kind}" for n in range(1, len(predictor.model.decoder.blocks) + 1) for kind in ("self", "cross")
+    ]
+    assert [(one["layer"], one["head"]) for one in maps] == [
+        (name, head) for name in names for head in range(1, config.heads + 1)
+    ]
+    ((best,),) = predictor.write(predictor.batch(text))
+    read = predictor.batch(text).ids[0].tolist()
+    to_pieces = predictor.tokenizer.convert_ids_to_tokens
+    for one in maps:
+        weights = np.array(one["weights"])
+        is_self = one["layer"].endswith("self")
+        assert [unit["text"] for unit in one["rows"]] == to_pieces(best.ids)
+        columns = ["(start)", *to_pieces(best.ids[:-1])] if is_self else to_pieces(read)
+        assert [unit["text"] for unit in one["columns"]] == columns
+        assert weights.sum(1) == pytest.approx(np.ones(len(best.ids)), abs=1e-4)
+        assert not is_self or not np.triu(weights, 1).any()
+    assert "1 cross" in page.read_text()
+    code, out, error = qa_arch(*given)
+    assert (code, "cross, mean of" in out, "written: " in out) == (0, True, True), error
+    for other, message in ((spans, "give a question"), (run_of("mlm"), "has no decoder")):
+        assert qa_arch("inspect", other, "--context", text)[0] == 2
+        assert message in qa_arch("inspect", other, "--context", text)[2]
 
 
 @pytest.mark.parametrize(
