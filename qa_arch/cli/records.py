@@ -27,6 +27,7 @@ from qa_arch.results.compare import (
     changed_table,
     comparable,
     finished,
+    means_table,
     pair_table,
     pooled_table,
     power_table,
@@ -34,9 +35,17 @@ from qa_arch.results.compare import (
 )
 from qa_arch.results.effects import MEASURES, samples_of
 from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, RunSummary, summarise
-from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.experiments import (
+    DIFFERENCES,
+    METADATA,
+    TABLES,
+    draw_differences,
+    experiment_figures,
+    experiment_tables,
+    save_figure,
+)
 from qa_arch.results.publish import publish
-from qa_arch.results.systems import find_system, labelled, open_scored, two_systems
+from qa_arch.results.systems import find_system, group_by_system, labelled, open_scored, two_systems
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
 from qa_arch.results.tuning import expected_best_table
 from qa_arch.terminal import counted
@@ -47,6 +56,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 README = Path("README.md")
 """Page that includes an experiment's tables between the marks of ``results.tables.fill``."""
+
+
+def _figure(text: str) -> Path:
+    if Path(text).suffix not in METADATA:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(METADATA)}")
+    return Path(text)
 
 
 def _names(text: str) -> list[str]:
@@ -66,6 +81,8 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
     add("--columns", type=_names, metavar="KEY,...", help=columns)
     budget = "for each model, the best calibration score that n of its runs are expected to find"
     add("--expected-best", action="store_true", help=budget)
+    per_run = "a row for each run, not the mean over the seeds of a system; so do --columns with seed or run"
+    add("--per-run", action="store_true", help=per_run)
     add("--publish", metavar="DIR", help="copy the runs' records, without machine paths, below experiments/")
     written = f"write tables and figures beside every {EXPERIMENTS}/*/{TABLES}, from the committed records"
     add("--all", action="store_true", help=written)
@@ -74,7 +91,8 @@ def add_tables_arguments(parser: argparse.ArgumentParser) -> None:
 def run_tables(args: argparse.Namespace) -> int:
     """Print the tables, or with ``--all`` write those of every experiment."""
     if args.all:
-        if args.runs or args.publish or args.columns or args.expected_best or args.format != "text":
+        others = (args.runs, args.publish, args.columns, args.expected_best, args.per_run)
+        if any(others) or args.format != "text":
             raise ConfigError("--all: writes the tables of experiments/; leave out RUNS and other options")
         return _write_all()
     roots = args.runs or ["runs"]
@@ -85,19 +103,22 @@ def run_tables(args: argparse.Namespace) -> int:
     if args.expected_best:
         print_table(expected_best_table(find_runs(roots)), form=args.format)
         return 0
-    tables = _recorded_tables(roots, args.columns)
+    per_run = args.per_run or not {"seed", "run"}.isdisjoint(args.columns or ())
+    tables = _recorded_tables(roots, args.columns, per_run)
     if args.columns and args.format in ("csv", "json"):
-        tables = [
-            replace(table, rows=[{key: row.get(key) for key in args.columns} for row in table.rows])
-            for table in tables
-        ]
+        tables = [replace(table, rows=_shown_values(table)) for table in tables]
     print_table(*tables, form=args.format)
     return 0
 
 
-def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> list[Table]:
-    """Tables of experiments as defined by ``tables.py``, then one per set that runs were scored on, with any
-    access to a held-out dev set noted below it.
+def _shown_values(table: Table) -> list[dict[str, Any]]:
+    keys = [key for column in table.columns for key in column.parts or (column.key,)]
+    return [{key: row.get(key) for key in keys} for row in table.rows]
+
+
+def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None, per_run: bool) -> list[Table]:
+    """Tables of experiments as defined by ``tables.py``, then one per set that runs were scored on, by system
+    where one has several seeds unless ``per_run``, with any access to a held-out dev set noted below it.
 
     ``tables.py`` is executed only in folders of ``experiments/``: code in other folders is not trusted.
     """
@@ -110,7 +131,9 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None) -> lis
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     others = [root for root in roots if root not in experiments]
     for runs in by_measure(find_runs(others)) if others else ():
-        table = labelled(runs_table(runs, columns=columns), runs)
+        table, systems = runs_table(runs, columns=columns), group_by_system(runs)
+        seeds = max(len({record.seed for _, record in system.runs}) for system in systems)
+        table = labelled(table, systems) if per_run or seeds == 1 else means_table(table, systems)
         fingerprints = {record.fingerprint(DEV) for _, record in runs}
         note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
         tables.append(replace(table, notes=[*table.notes, note]) if note else table)
@@ -170,6 +193,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     add("--equivalence", type=float, metavar="POINTS", help=equivalence)
     components = "with --baseline: also show the standard error of each difference by source"
     add("--components", action="store_true", help=components)
+    plot = f"with --baseline: also draw the differences with their intervals, as {', '.join(METADATA)}"
+    add("--plot", type=_figure, metavar="FILE", help=plot)
     pooled = (
         "RUN are pairs A B A B ..., one for each experiment on articles of its own: pool their differences"
     )
@@ -197,11 +222,13 @@ def run_compare(args: argparse.Namespace) -> int:
             components=args.components,
         )
         print_table(table, form=args.format)
+        if args.plot:
+            _plot(table, args)
         return 0
-    if args.measure != "f1" or args.order or args.equivalence is not None or args.components:
+    if args.measure != "f1" or args.order or args.equivalence is not None or args.components or args.plot:
         raise ConfigError(
-            "--measure, --forced-f1, --order, --equivalence and --components need --baseline; a comparison of"
-            " two systems shows every measure"
+            "--measure, --forced-f1, --order, --equivalence, --components and --plot need --baseline; a"
+            " comparison of two systems shows every measure"
         )
     if args.pool:
         return _print_pooled(args)
@@ -221,6 +248,14 @@ def run_compare(args: argparse.Namespace) -> int:
     ]
     print_table(*(table for table in tables if table.rows), form=args.format)
     return 0
+
+
+def _plot(table: Table, args: argparse.Namespace) -> None:
+    """Draw the differences of a table against the baseline."""
+    panels, title = {MEASURES[args.measure]: table}, f"Differences from {args.baseline}: {args.split}"
+    caption = DIFFERENCES.replace("Holm's correction", "the tests in order") if args.order else DIFFERENCES
+    save_figure(lambda: draw_differences(panels, title, caption, {}), args.plot)
+    print(f"{args.plot}: differences of {MEASURES[args.measure]}", file=sys.stderr)
 
 
 def _print_pooled(args: argparse.Namespace) -> int:

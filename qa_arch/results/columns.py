@@ -94,6 +94,11 @@ def _is_run(scored: Scored) -> bool:
     return scored.record is not None
 
 
+def is_score(key: str) -> bool:
+    """Whether a column is measured on the scored set, and so has a spread over seeds."""
+    return key not in COLUMNS or COLUMNS[key].applies is not _is_run
+
+
 def _is_scored_run(scored: Scored) -> bool:
     return scored.record is not None and scored.point is not None
 
@@ -347,7 +352,7 @@ def runs_table(
     scored = [Scored(name, split, point) for name, point in references.items()]
     scored += [Scored(r.model, split, r.compared_point(split), r, folder, root) for folder, r in runs]
     rows = [row_of(item, {*keys, *also}) for item in scored]
-    return Table(title or f"{runs[0][1].name}: {split}", shown, rows, _notes(runs, split, keys))
+    return Table(title or f"{runs[0][1].name}: {split}", shown, rows, notes_on(runs, split, keys))
 
 
 def _default_columns(runs: Runs, split: str) -> tuple[str, ...]:
@@ -387,7 +392,8 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
     return [groups[key] for key in sorted(groups, key=str)]
 
 
-def _notes(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
+def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
+    """How the columns ``shown`` of ``runs`` were measured."""
     notes = []
     scored = next(((r, p) for _, r in runs if (p := r.compared_point(split))), None)
     if scored is not None:

@@ -6,9 +6,9 @@ experiments, and the power of planned ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
+from itertools import chain, product
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import Bools
 from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
 from qa_arch.records import CALIBRATION, DEV, Runs
+from qa_arch.results.columns import is_score
 from qa_arch.results.effects import (
     AT_THRESHOLD,
     FITTED,
@@ -41,7 +42,7 @@ from qa_arch.results.effects import (
     p_value,
     samples_of,
 )
-from qa_arch.results.systems import Questions, System, differing, group_by_system, stacked
+from qa_arch.results.systems import Questions, System, differing, group_by_system, repeated, stacked
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet, question_word
@@ -56,6 +57,8 @@ _COMPONENTS = (
     " interaction, which is subtracted once"
 )
 _POOLED: tuple[MeasureName, ...] = ("f1", "forced_f1", "auroc")
+OF_A_RUN = ("model", "seed", "status", "run")
+"""Columns of runs that a system has in another form, or not at all."""
 _SHOWN = 60
 """Maximum characters of a text in a table."""
 Part = tuple[str, MeasureName, Bools]
@@ -80,6 +83,55 @@ def comparable(runs: Runs, split: str) -> tuple[list[System], list[str]]:
     """The systems of the finished ``runs``, and the note on the others."""
     runs, notes = finished(runs, split)
     return group_by_system(runs), notes
+
+
+def mean_row(rows: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> dict[str, Any]:
+    """Values of a system from rows of its runs: scores as mean and s.d., costs as means, texts joined."""
+    row: dict[str, Any] = {}
+    for key in keys:
+        known = [own[key] for own in rows if own.get(key) is not None]
+        if known and isinstance(known[0], str):
+            row[key] = ", ".join(dict.fromkeys(known))
+        elif known and is_score(key):
+            row |= mean_figures(key, np.array(known, dtype=float)[:, None])
+        elif known:
+            row[key] = float(np.mean(known)) if len(set(known)) > 1 else known[0]
+    return row
+
+
+def means_table(table: Table, systems: Sequence[System]) -> Table:
+    """A table of runs with a row per system, in this order, below the heuristics; scores are means over its
+    seeds with their standard deviation.
+
+    Notes name the runs that are left out: those that repeat a seed, and those without scores of a system that
+    has others.
+    """
+    own, split = {row["run"]: row for row in table.rows if "run" in row}, table.rows[-1]["split"]
+    keys = [key for key in dict.fromkeys(chain(*table.rows)) if key not in OF_A_RUN]
+    rows = [{"model": row["model"], **mean_row([row], keys)} for row in table.rows if "run" not in row]
+    notes = [*table.notes, "± standard deviation over seeds; --per-run has a row for each run"]
+    for system in systems:
+        runs, unscored = finished(system.runs, split)
+        copies = {folder: first for folder, first, _ in repeated(system, split)}
+        notes += [
+            *unscored,
+            *(f"left out, as {first} has the same seed: {it}" for it, first in copies.items()),
+        ]
+        shown = [own[str(folder)] for folder, _ in runs if folder not in copies]
+        states = [row["status"] for row in shown]
+        status = "ok" if "ok" in states else states[0]
+        rows.append({"model": system.label, "seeds": len(shown), "status": status, **mean_row(shown, keys)})
+    columns = [text("model", "model"), number("seeds", "seeds")]
+    columns += [_mean_of(column) for column in table.columns if column.key not in OF_A_RUN]
+    return replace(table, columns=columns, rows=rows, notes=notes)
+
+
+def _mean_of(column: Column) -> Column:
+    """The column of runs as one of systems."""
+    if column.left or not is_score(column.key):
+        return column
+    mean = mean_column(column.key, column.heading, weight=column.weight)
+    return replace(mean, says_status=column.says_status)
 
 
 def pair_table(

@@ -246,7 +246,7 @@ def drawn_table(
     runs = [run for run in recorded(folder, records) if split in run[1].scores]
     if not runs:
         return None
-    table = labelled(runs_table(runs, split=split, columns=columns, root=folder), runs)
+    table = labelled(runs_table(runs, split=split, columns=columns, root=folder), group_by_system(runs))
     return replace(table, title=title)
 
 
@@ -285,14 +285,15 @@ def difference_plot(
     }
     if not all(table.rows for table in panels.values()):
         return ()
-    caption = (
-        "Bars: 95% intervals, not corrected for the number of comparisons. Grey: p is 0.05 or more after"
-        " Holm's correction, so the difference may be chance."
-        f" Baseline: {names.get(baseline, baseline)}."
-    )
+    caption = f"{DIFFERENCES} Baseline: {names.get(baseline, baseline)}."
     return save_figure(lambda: draw_differences(panels, title, caption, names), folder / file)
 
 
+DIFFERENCES = (
+    "Bars: 95% intervals, not corrected for the number of comparisons. Grey: p is 0.05 or more after"
+    " Holm's correction, so the difference may be chance."
+)
+"""Caption of a figure of differences."""
 COUNTS = ("examples", "negatives", "articles", "articles_with_negatives")
 """Default columns of a table of data sets."""
 
@@ -351,8 +352,17 @@ _STYLE = {
 Row = Mapping[str, Any]
 
 
-def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
-    """Save the figure that ``draw`` returns as ``path`` with the suffixes .svg and .png; return both paths.
+METADATA: Mapping[str, Mapping[str, None]] = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
+"""Formats of figures by suffix, and what would make their bytes differ from one time to the next."""
+
+
+def save_figure(draw: Callable[[], Any], path: Path) -> Sequence[Path]:
+    """Save the figure that ``draw`` returns in the format of ``path``, without one as .svg and .png; return
+    the files.
 
     The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib.
     """
@@ -360,13 +370,15 @@ def save_figure(draw: Callable[[], Any], path: Path) -> tuple[Path, Path]:
         from matplotlib import style
     except ImportError as error:
         raise UnavailableError(f"figures need matplotlib; {install('plots')}") from error
-    svg, png = (path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png"))
+    both = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
+    files = [path] if path.suffix in METADATA else both
     with style.context(["default", _STYLE]):
         figure = draw()
-        for target, metadata in ((svg, {"Date": None, "Creator": None}), (png, {"Software": None})):
-            with replacing(target) as temporary:
-                figure.savefig(temporary, format=target.suffix[1:], dpi=160, metadata=metadata)
-    return svg, png
+        for file in files:
+            with replacing(file) as temporary:
+                form, metadata = file.suffix[1:], METADATA[file.suffix]
+                figure.savefig(temporary, format=form, dpi=160, metadata=metadata)
+    return files
 
 
 def panel_grid(
@@ -524,7 +536,8 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
     row_panel(panel, "ΔF1" if measure == "F1" else f"Δ {measure}", len(rows))
     panel.set_xlim(-1.12 * widest, 1.12 * widest)
     panel.axvline(0, color=INK, linewidth=0.9)
-    panel.set_xlabel("← baseline better      system better →", fontsize=7.5, color=FAINT)
+    left, right = ("system", "baseline") if measure == MEASURES["aurc"] else ("baseline", "system")
+    panel.set_xlabel(f"← {left} better      {right} better →", fontsize=7.5, color=FAINT)
     for line, (row, (low, high)) in enumerate(zip(rows, ends, strict=True)):
         delta, significant = row["delta"], row["p_holm"] < 0.05
         panel.hlines(line, low, high, color=COLOURS[0] if significant else GREY, linewidth=5, zorder=2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from qa_arch.results.effects import MEASURES, MeasureName
 from qa_arch.results.errors import OUTCOMES, Mistakes
 from qa_arch.results.html import figure_html
 from qa_arch.results.systems import Breakdown, Questions
+from qa_arch.results.tables import Table
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "hexagon", "x")
 COLOURS = len(SYMBOLS)
@@ -50,6 +51,7 @@ RELIABILITY = {
     ),
 }
 """Title, caption, and the reason if it cannot be drawn."""
+SIGNIFICANT = 0.05
 _ROWS = {"margin": {"l": 10, "r": 14, "t": 6, "b": 36}}
 Points = tuple[Any, Any]
 """x and y."""
@@ -267,6 +269,33 @@ def cost_figures(shown: Sequence[Shown], measure: MeasureName) -> tuple[str, str
         figures += figure_html(f"cost-{key}", f"{MEASURES[measure]} and {title}", "", traces, layout)
     note = f"Not drawn, as all runs have the same: {'; '.join(same)}. " if same else ""
     return figures, note + (f"Not recorded: {'; '.join(unknown)}." if unknown else "")
+
+
+def difference_figures(shown: Sequence[Shown], tests: Mapping[MeasureName, Table], baseline: str) -> str:
+    """Differences from ``baseline`` with their intervals, from a table of ``effects_table`` by measure."""
+    figures = ""
+    for measure, table in tests.items():
+        rows = {row["model"]: row for row in table.rows if row.get("delta") is not None}
+        tested = [s for s in shown if s.label in rows]
+        traces = [_interval(s, place, rows[s.label]) for place, s in enumerate(tested)]
+        names = {"tickvals": list(range(len(tested))), "ticktext": [s.label for s in tested], "ticks": ""}
+        side = {"range": [len(tested) - 0.5, -0.5], **names}
+        zero = {"zeroline": True, "zerolinecolor": "--soft", "zerolinewidth": 1}
+        layout = axes("difference, points", "", zero, side, height=90 + 34 * len(tested), **_ROWS)
+        caption = f"Against {baseline}, with 95% intervals. Open marks: p of 0.05 or more after correction."
+        name = f"Δ {MEASURES[measure]}"
+        figures += figure_html(f"delta-{measure}", name, caption, traces, layout) if traces else ""
+    return figures
+
+
+def _interval(s: Shown, place: int, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A difference and its interval, on the line ``place``."""
+    delta, low, high = row["delta"], row["delta_95_low"], row["delta_95_high"]
+    marks = s.marks(**({} if row["p_holm"] < SIGNIFICANT else {"color": "--paper"}))
+    marks["line"] = {"color": s.colour, "width": 2}
+    bar = {"symmetric": False, "array": [high - delta], "arrayminus": [delta - low], "color": s.colour}
+    hover = f"%{{x:+.2f}} ({low:+.2f} to {high:+.2f}), p {row['p_holm']:.3f}"
+    return s.trace([delta], [place], hover, mode="markers", marker=marks, error_x={**bar, "width": 0})
 
 
 def _reason(shown: Sequence[Shown]) -> str:

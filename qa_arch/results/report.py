@@ -32,8 +32,8 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
-from qa_arch.results.columns import COLUMNS, runs_table
-from qa_arch.results.compare import effects_table
+from qa_arch.results.columns import COLUMNS, notes_on, runs_table
+from qa_arch.results.compare import effects_table, mean_row
 from qa_arch.results.effects import (
     FITTED,
     MEASURES,
@@ -42,7 +42,6 @@ from qa_arch.results.effects import (
     Samples,
     drawn_articles,
     mean_column,
-    mean_figures,
 )
 from qa_arch.results.errors import (
     BOUNDARIES,
@@ -55,12 +54,14 @@ from qa_arch.results.errors import (
 )
 from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, plotly_source, single_file, table_html
 from qa_arch.results.plots import (
+    SIGNIFICANT,
     Shown,
     ShownRun,
     abstention_figures,
     breakdown_figures,
     calibration_figures,
     cost_figures,
+    difference_figures,
     learning_figures,
     outcome_figure,
 )
@@ -101,7 +102,6 @@ FROM_ROWS: tuple[MeasureName, ...] = ("forced_f1", "aurc")
 """Measures that records may lack."""
 DRAWN = 6
 """Systems that are drawn when the page opens, the best first; the legend switches the others on."""
-SIGNIFICANT = 0.05
 _PAIR = (text("name", "name"), text("value", "value"))
 
 
@@ -359,20 +359,21 @@ def _sections(
         if (row.get("delta") or 0) > 0 and row["p_holm"] < SIGNIFICANT
     }
     notes += [f"bold: better than {baseline}, corrected p < {SIGNIFICANT}"] if better else []
-    notes = [*table.notes, *([FITTED] if scored.split == CALIBRATION else []), *notes]
+    measured = notes_on([(run.folder, run.record) for run in scored.runs], scored.split, _SCORES)
+    notes = [*measured, *([FITTED] if scored.split == CALIBRATION else []), *notes]
     references = [row for row in table.rows if "run" not in row]
     costs, costs_note = cost_figures(shown, measure)
     calibration = _html(_systems_table("Calibration", shown, (*_CALIBRATION, "aurc"), notes=[_CALIBRATED]))
     calibration = calibration if scored.rows else ""
     mark: Mark = lambda row, column: "better" if (row["model"], column.key) in better else ""  # noqa: E731
     return {
-        "runs": _html(
-            _systems_table("Systems", shown, (*_SCORES, *_COSTS), references, notes), sortable=True, mark=mark
-        )
+        "runs": _html(_systems_table("Systems", shown, _SCORES, references, notes), sortable=True, mark=mark)
         + f"<details><summary>All {counted(len(scored.runs), 'run')}</summary>"
         + f"{_html(_all_runs(shown), sortable=True)}</details>"
+        + f'<div class="figures">{difference_figures(shown, tests, str(baseline))}</div>'
         + f"{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
-        "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>',
+        "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>'
+        + _html(_systems_table("Costs", shown, _COSTS, notes=[n for n in table.notes if n not in measured])),
         "abstention": f'<div class="figures">{abstention_figures(shown, measure)}</div>',
         "calibration": f'<div class="figures">{calibration_figures(shown)}</div>{calibration}',
         "errors": f"{outcome_figure(shown)}{_html(_wrong_spans(scored, shown))}",
@@ -416,12 +417,7 @@ def _systems_table(
     for s in shown:
         own = [run.row for run in s.runs]
         row: dict[str, Any] = {"model": s.label, "place": s.place, "seeds": len(own), "href": own[0]["href"]}
-        for key in keys:
-            known = [r[key] for r in own if r.get(key) is not None]
-            if known and key not in _COSTS:
-                row |= mean_figures(key, np.array(known)[:, None])
-            elif known:
-                row[key] = float(np.mean(known)) if len(set(known)) > 1 and key != "strategy" else known[0]
+        row |= mean_row(own, keys)
         row["status"] = next((r["status"] for r in own if r["status"] != "ok"), "ok")
         rows.append(row | {"error": next(filter(None, (r["error"] for r in own)), None)})
     for reference in references:
@@ -430,7 +426,8 @@ def _systems_table(
     columns = [text("model", "system"), number("seeds", "seeds")]
     heads = {key: COLUMNS[key].heading if key in COLUMNS else key.upper() for key in keys}
     columns += [COLUMNS[key] if key in _COSTS else mean_column(key, heads[key]) for key in keys]
-    columns.append(text("status", "status"))
+    if any(row.get("status", "ok") != "ok" for row in rows):
+        columns.append(text("status", "status"))
     used = [c for c in columns if any(row.get((c.parts or (c.key,))[0]) is not None for row in rows)]
     return Table(title, used, rows, notes)
 
@@ -554,9 +551,9 @@ def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureNam
     return (
         f"<details><summary>{escape(run.label)} {status}</summary>"
         f'<div class="figures" id="run-{run.number}">'
-        f"<div>{_html(_pairs(f'{run.label}: record', facts))}</div>"
         f"<div>{_html(replace(scores, title=f'{run.label}: scores')) if scores.rows else ''}"
-        f"{curves}</div></div>"
+        f"{curves}</div>"
+        f"<div>{_html(_pairs(f'{run.label}: record', facts))}</div></div>"
         f"{_folded(_pairs(f'{run.label}: settings of its own', settings))}"
         f"{'' if record.adopted else command}</details>"
     )

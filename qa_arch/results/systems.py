@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from qa_arch.records import (
     read_questions,
     require_rows,
 )
-from qa_arch.results.tables import Table
+from qa_arch.results.tables import Table, text
 from qa_arch.types import QuestionSet, question_word
 
 _IGNORED = {*NEUTRAL, *PLACES, "predictions", "seed"}
@@ -49,8 +49,6 @@ MISSING = ""
 """Value in labels of a setting that a system lacks, such as one of another head."""
 MOST_NAMES = 6
 """Maximum number of names that a message lists."""
-MOST_SETTINGS = 3
-"""Number of settings above which labels show only as many as needed."""
 
 
 @dataclass(frozen=True)
@@ -241,39 +239,61 @@ def require_same_measure(runs: Runs, split: str) -> None:
         )
 
 
-def labelled(table: Table, runs: Runs) -> Table:
-    """The table with runs named and grouped by system; references come first."""
-    labels = {str(folder): system.label for system in group_by_system(runs) for folder, _ in system.runs}
+def labelled(table: Table, systems: Sequence[System]) -> Table:
+    """The table with runs named and grouped by system; references come first.
+
+    Their folders have a column where a system has a seed twice.
+    """
+    labels = {str(folder): system.label for system in systems for folder, _ in system.runs}
     order = {label: place for place, label in enumerate(dict.fromkeys(labels.values()))}
     rows = [{**row, "model": labels.get(row.get("run", ""), row["model"])} for row in table.rows]
-    return replace(table, rows=sorted(rows, key=lambda row: order.get(row["model"], -1)))
+    columns = list(table.columns)
+    if any(map(repeated, systems)) and "run" not in [column.key for column in columns]:
+        columns.insert(1, text("run", "run"))
+    return replace(table, columns=columns, rows=sorted(rows, key=lambda row: order.get(row["model"], -1)))
 
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
-    """Model names, each with the settings in which it differs from most systems of the same model.
+    """Model names, each with the fewest settings that tell the system from the others of the same model.
 
-    If more than ``MOST_SETTINGS`` differ, as when experiments are mixed, only as many as needed to make all
-    labels distinct, chosen greedily by how many systems they separate, those that all have first.
+    A value that most of them share, or a setting that some lack, goes without saying.
     """
     records = [system[0][1] for system in members]
     labels = [record.model for record in records]
     for model in dict.fromkeys(labels):
         same = [index for index, record in enumerate(records) if record.model == model]
         own = _all_settings(records[index] for index in same)
-        unlike = chosen = {key: [settings.get(key, MISSING) for settings in own] for key in _differing(own)}
-        if len(unlike) > MOST_SETTINGS:
-            chosen = {}
-            while (count := _distinct_rows(chosen.values())) < _distinct_rows(unlike.values()):
-                rows = {key: _distinct_rows([*chosen.values(), values]) for key, values in unlike.items()}
-                useful = [key for key in rows if rows[key] > count]
-                best = max(useful, key=lambda key: (MISSING not in unlike[key], rows[key]))
-                chosen[best] = unlike[best]
+        chosen = _separating(
+            {key: [settings.get(key, MISSING) for settings in own] for key in _differing(own)}
+        )
+        unusual: list[list[str]] = [[] for _ in same]
         for shown, values in zip(_short_names(chosen), chosen.values(), strict=True):
             usual = [value for value in values if 2 * values.count(value) > len(values)]
             omitted = [MISSING] if MISSING in values else usual
-            for index, value, written in zip(same, values, _shortened(values), strict=True):
-                labels[index] += "" if value in omitted else f" {shown}={written}"
+            for words, value, written in zip(unusual, values, _shortened(values), strict=True):
+                words += [] if value in omitted else [f" {shown}={written}"]
+        for place, index in enumerate(same):
+            others = unusual[:place] + unusual[place + 1 :]
+            labels[index] += "".join(_telling(unusual[place], others))
     return labels
+
+
+def _separating(unlike: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Settings that make all systems distinct: chosen greedily by how many systems they separate, those that
+    all have first."""
+    chosen: dict[str, list[Any]] = {}
+    while (count := _distinct_rows(chosen.values())) < _distinct_rows(unlike.values()):
+        rows = {key: _distinct_rows([*chosen.values(), values]) for key, values in unlike.items()}
+        useful = [key for key in rows if rows[key] > count]
+        best = max(useful, key=lambda key: (MISSING not in unlike[key], rows[key]))
+        chosen[best] = unlike[best]
+    return chosen
+
+
+def _telling(own: Sequence[str], others: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The fewest of a system's settings that none of the ``others`` has together."""
+    subsets = (part for size in range(1, len(own)) for part in combinations(own, size))
+    return next((part for part in subsets if not any({*part} <= {*other} for other in others)), own)
 
 
 def _distinct_rows(columns: Iterable[Sequence[Any]]) -> int:

@@ -44,6 +44,13 @@ def test_labels_name_the_differing_settings(runs):
     groups = group_by_system(runs(("bert", 1, {}), ("bert", 1, lr), ("bert", 2, {}), ("roberta", 1, both)))
     assert [group.label for group in groups] == ["bert lr=0.0001", "bert lr=5e-05", "roberta"]
     assert [len(group.runs) for group in groups] == [2, 1, 1]
+    (plain, twice) = group_by_system(runs(("bert", 1, {}), ("bert", 1, both)))
+    assert (plain.label, twice.label) == ("bert lr=0.0001", "bert lr=5e-05"), "one setting is enough"
+    usual, warm = {"optim": {"lr": 1e-4, "warmup": 0.0}}, {"optim": {"lr": 5e-05, "warmup": 0.1}}
+    other = {"optim": {"lr": 5e-05, "warmup": 0.0}}
+    specs = [("bert", 1, config) for config in (usual, usual | {"trainer": {"epochs": 9}}, other, warm)]
+    labels = [group.label for group in group_by_system(runs(*specs))]
+    assert labels == ["bert lr=0.0001", "bert epochs=9", "bert lr=5e-05", "bert warmup=0.1"]
 
 
 def test_labels_omit_the_most_common_value(runs):

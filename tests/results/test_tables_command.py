@@ -85,18 +85,38 @@ def test_experiment_is_printed_by_its_script_next_to_runs(experiment, workdir, m
     assert "experiments/planned: no run.json below records/ yet" in capsys.readouterr().err
 
 
-def test_seeds_of_a_system_are_adjacent_and_labelled(workdir, make_record, capsys):
-    for name, lr, seed in (("a", 1e-4, 2), ("b", 2e-4, 1), ("c", 1e-4, 3)):
-        write_record(workdir / "runs" / name, make_record("bert", seed=seed, config={"optim": {"lr": lr}}))
-    assert main(["tables", "--format", "json"]) == 0
-    (table,) = json.loads(capsys.readouterr().out)
-    assert [(row["model"], row["seed"]) for row in table["rows"] if row.get("seed")] == [
-        ("bert lr=0.0001", 2),
-        ("bert lr=0.0001", 3),
-        ("bert lr=0.0002", 1),
-    ]
-    assert main(["tables", "--format", "markdown"]) == 0
-    assert "| model | seed | EM |" in capsys.readouterr().out
+def test_rows_are_means_over_seeds_or_runs_of_a_system(workdir, make_record, capsys):
+    """A failed and a repeated seed count in no mean; rows of runs then show their folders."""
+    slow, fast = {"optim": {"lr": 1e-4}}, {"optim": {"lr": 2e-4}}
+    runs = {"a": (2, 60.0, slow), "b": (1, 50.0, fast), "c": (3, 64.0, slow), "d": (3, 90.0, slow)}
+    for name, (seed, f1, config) in runs.items():
+        write_record(workdir / "runs" / name, make_record("bert", f1, seed=seed, config=config))
+    failed = make_record("bert", seed=4, config=slow, scores={}, status="failed")
+    write_record(workdir / "runs" / "e", failed)
+
+    def table(*arguments):
+        assert main(["tables", "--format", "json", *arguments]) == 0
+        return json.loads(capsys.readouterr().out)[0]
+
+    means = table()
+    heuristic, first, second = means["rows"]
+    assert (heuristic["model"], heuristic["f1_mean"]) == ("always-no-answer", 50.0)
+    assert (first["model"], first["seeds"], first["f1_mean"]) == ("bert lr=0.0001", 2, 64.0)
+    assert (first["f1_sd"], first["parameters"]) == (pytest.approx(8**0.5), failed.parameters.total)
+    assert (second["model"], second["f1_mean"], second["f1_sd"]) == ("bert lr=0.0002", 52.0, None)
+    assert "left out, as runs/c has the same seed: runs/d" in means["notes"]
+    assert "left out, no scores of dev yet: runs/e (failed)" in means["notes"]
+    assert table("--columns", "model,f1")["rows"][1] == {
+        **{key: first[key] for key in ("model", "seeds", "f1_mean", "f1_sd")}
+    }
+    per_run = [("bert lr=0.0001", seed) for seed in (2, 3, 3, 4)] + [("bert lr=0.0002", 1)]
+    for arguments in (["--per-run"], ["--columns", "model,seed"]):
+        rows = table(*arguments)["rows"][1:]
+        assert [(row["model"], row["seed"]) for row in rows] == per_run
+    assert main(["tables", "--format", "latex"]) == main(["tables", "--per-run", "--format", "markdown"]) == 0
+    pages = capsys.readouterr().out
+    assert r"bert lr=0.0001 & 2 & 62.00 $\pm$ 2.83 &" in pages
+    assert "| model | run | seed | EM |" in pages
 
 
 def test_tables_of_committed_experiments_need_no_heavy_imports(experiment):
