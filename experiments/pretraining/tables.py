@@ -24,7 +24,7 @@ TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  #
 
 def tables(folder: Path) -> list[Table]:
     pretraining = [_pretraining(folder, size, name) for size in SIZES for name in OBJECTIVES]
-    return [*pretraining, *_spans(folder)]
+    return [*pretraining, _denoising(folder), *_spans(folder)]
 
 
 def _pretraining(folder: Path, size: str, objective: str) -> Table:
@@ -43,6 +43,20 @@ def _pretraining(folder: Path, size: str, objective: str) -> Table:
             *("parameters", "steps", "seconds"),
         ),
         wanted=[Wanted(objective, command)],
+    )
+
+
+def _denoising(folder: Path) -> Table:
+    return records_table(
+        folder,
+        "Denoising: generated texts of the calibration part",
+        split=CALIBRATION,
+        records="denoising",
+        columns=(
+            *("model", "seed", "token_accuracy", "restored", "copied", "bleu_noisy", "bleu", "rouge_l"),
+            *("perplexity", "written_perplexity", "parameters", "steps", "seconds"),
+        ),
+        wanted=[Wanted("denoising", "qa-arch train experiment=pretrain_denoising")],
     )
 
 
