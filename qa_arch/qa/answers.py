@@ -163,7 +163,9 @@ class Query:
     are empty, DataError for invalid Unicode (a lone surrogate); both name the field.
     """
 
-    question: Question = Field(description="Must not be empty.", examples=["Which river was Kelldale reached by?"])
+    question: Question = Field(
+        description="Must not be empty.", examples=["Which river was Kelldale reached by?"]
+    )
     documents: Documents = Field(
         default=None,  # type: ignore[arg-type]
         description="Texts to read, instead of `context`.",

@@ -243,7 +243,7 @@ class TrainingProgress(pl.Callback):
                 self._draw(trainer.num_training_batches, trainer.num_training_batches, text)
                 self.cell = None  # the next epoch has a line of its own
 
-    def _draw(self, done: int, total: int, text: str) -> None:
+    def _draw(self, done: float, total: float, text: str) -> None:
         """Draw the epoch's bar again where it is in the notebook; rich would need ipywidgets for that."""
         from IPython.display import display
 
