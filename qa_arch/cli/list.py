@@ -117,8 +117,8 @@ def _choices(what: str, folders: Sequence[Path], config_dir: str | None) -> list
 
 def _whose(name: str, models: Mapping[str, str]) -> str:
     """What a model is listed under: the package of its class, which a variant has from its first default."""
-    if found := PACKAGE.search(models[name]):
-        package, extra = found.groups()
+    if match := PACKAGE.search(models[name]):
+        package, extra = match.groups()
         named = {"baselines": LISTED_FIRST[0], "qa_arch": f"extra {extra}" if extra else LISTED_FIRST[1]}
         return named.get(package, package)
     parent = PARENT.search(models[name])
