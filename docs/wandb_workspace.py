@@ -16,7 +16,7 @@ PANELS = {
     "Learning": [
         plots.LinePlot(x="epoch", y=["train/loss", "calibration/loss"], **OVER_SEEDS),
         plots.LinePlot(x="epoch", y=["calibration/f1", "calibration/exact"], **OVER_SEEDS),
-        plots.LinePlot(x="epoch", y=["calibration/spans_f1"], **OVER_SEEDS),
+        plots.LinePlot(x="epoch", y=["calibration/forced_f1"], **OVER_SEEDS),
         *(
             plots.LinePlot(x="trainer/global_step", y=[f"step/{name}"])
             for name in ("loss", "gradient_norm", "lr/head", "windows_per_second")
@@ -25,7 +25,7 @@ PANELS = {
     "Result": [
         plots.BarPlot(metrics=["dev/f1", "dev/exact"], **OVER_SEEDS),
         plots.BarPlot(metrics=["dev/HasAns_f1", "dev/NoAns_f1"], **OVER_SEEDS),
-        plots.ScatterPlot(title="gain from the fitted threshold", x="dev/f1_at_0", y="dev/f1"),
+        plots.ScatterPlot(title="gain from the fitted threshold", x="dev/threshold_0_f1", y="dev/f1"),
     ],
     "Cost": [
         plots.ScatterPlot(x="seconds/fit", y="dev/f1", log_x=True),
