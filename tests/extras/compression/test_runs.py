@@ -41,6 +41,8 @@ def test_record_states_the_step_and_the_settings_of_the_parent(parent, smaller):
     }
     for section in ("data", "encoder", "optim", "features"):
         assert after.config[section] == before.config[section]
+    masks = pruning.zeros(load_predictor(folder, device="cpu").model)
+    assert pruning.sparsity_of(masks) == pytest.approx(0.5, abs=1e-3)
     assert after.parameters.nonzero < after.parameters.total == before.parameters.total
 
 
@@ -175,8 +177,7 @@ def test_change_without_a_run_and_a_missing_package_are_reported_before_any_work
 )
 def test_magnitude_prunes_every_span_model(parents, smaller, model, epochs):
     folder = smaller(parents(model), "magnitude", sparsity=0.5, epochs=epochs)
-    record = read_record(folder)
-    assert record.parameters.nonzero < record.parameters.total
+    assert read_record(folder).parameters.nonzero < 0.9 * read_record(folder).parameters.total
     assert load_predictor(folder, device="cpu")("Who wrote it?", "Ada wrote it.").windows == 1
 
 
