@@ -35,7 +35,7 @@ def compare_with_lstm(quick: bool, *, hidden: int, width: int, backward: bool) -
     pairs = alternate(
         lambda: run(lambda: match(passage, question, *masks)),
         lambda: run(lambda: lstm(wide)[0]),
-        2 if quick else 5 if hidden < 200 else 3,
+        2 if quick else 3,
     )
     return cost(pairs, f"batch {batch}, context {context}, question {Q}")
 

@@ -1,8 +1,7 @@
-"""Memory of bulk prediction, measured in a separate process: ``python -m benchmarks.memory QUESTIONS WHAT``.
+"""Memory of bulk prediction, measured in a separate process: ``python -m benchmarks.memory QUESTIONS``.
 
-Prints the peak of reading and writing beyond model and questions. ``resident``: MiB of private memory,
-including freed blocks held by the allocator. ``alive``: MB of live Python and numpy objects, without torch's
-tensors, of which there is one batch at a time.
+Prints the peak of reading and writing beyond model and questions, in MB of live Python and numpy objects,
+without torch's tensors, of which there is one batch at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from pathlib import Path
 from benchmarks.growth import generated_set
 from benchmarks.processes import output_of
 from benchmarks.small import small_predictor
-from benchmarks.targets import Measure, Measurement, NotMeasuredError
+from benchmarks.targets import Measure, Measurement
 from qa_arch.qa.files import write_parts
 
 STATUS = Path("/proc/self/status")
@@ -32,30 +31,22 @@ def growth(quick: bool) -> Measurement:
     part exceeds the first. One float kept per question would take 32 bytes with its list slot, 3.2 MB in
     total, which a bound of 2 catches.
     """
-    if not STATUS.exists():
-        raise NotMeasuredError("private memory is read from /proc, which this system does not have")
     counts = (1_000, 3_000) if quick else (1_000, 100_000)
     for count in counts:
         generated_set(count)  # written before the child process reads it
-    low, high = (_peak(count, "alive") for count in counts)
-    resident = [_peak(count, "resident") for count in counts]
-    return Measurement(
-        high - low,
-        note=f"{low:.2f} MB at {counts[0]:,} questions, {high:.2f} at {counts[1]:,}; "
-        f"resident {resident[0]:.0f} and {resident[1]:.0f} MiB, with freed blocks that the allocator holds",
+    low, high = (
+        float(output_of([sys.executable, "-m", "benchmarks.memory", str(count)])) for count in counts
     )
-
-
-def _peak(count: int, what: str) -> float:
-    return float(output_of([sys.executable, "-m", "benchmarks.memory", str(count), what]))
+    return Measurement(
+        high - low, note=f"{low:.2f} MB at {counts[0]:,} questions, {high:.2f} at {counts[1]:,}"
+    )
 
 
 def main() -> None:
     questions, predictor = generated_set(int(sys.argv[1])), small_predictor()
-    peak_of = {"alive": peak_alive, "resident": peak_resident}[sys.argv[2]]
     with tempfile.TemporaryDirectory() as folder:
         predictor("Who built it?", "The bridge was built by Ada Stone.")
-        print(peak_of(lambda: write_parts(folder, predictor.rank_parts(questions), 0.0)))
+        print(peak_alive(lambda: write_parts(folder, predictor.rank_parts(questions), 0.0)))
 
 
 def peak_alive(run: Callable[[], object]) -> float:

@@ -33,7 +33,7 @@ from qa_arch.qa.reader import Reader
 from qa_arch.tensors import Batch
 from qa_arch.types import QuestionSet
 
-QUESTIONS, ROUNDS = 96, 3
+QUESTIONS, ROUNDS = 64, 2
 BATCH = 16
 Ask = Callable[[int, int], dict[str, Any]]
 """Function (batch size, number of questions) -> reply of a running peer."""
@@ -67,14 +67,13 @@ def compare_with_peer(
             else build_predictor(precision)
         )
         batch = best_batch(peer, ask, len(questions) // 3, quick)
-        texts_of(predictor, questions)
+        texts = texts_of(predictor, questions)
         ask(batch, BATCH)
         ours, theirs = [], []
         for _ in range(1 if quick else ROUNDS):
             ours.append(once(lambda: texts_of(predictor, questions)))
             reply = ask(batch, len(questions))
             theirs.append(Timed(reply["wall"], reply["cpu"]))
-    texts = texts_of(predictor, questions)
     rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
     note = (
         f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {batch},"

@@ -58,7 +58,7 @@ def sample_batches(quick: bool) -> list[list[int]]:
     lengths = inputs.features(quick).lengths
     plan = [b for b in BucketBatchSampler(lengths, batch_size=BATCH, seed=inputs.SEED) if len(b) == BATCH]
     plan.sort(key=lambda rows: int(lengths[rows].max()))
-    count = 2 if quick else 4
+    count = 2 if quick else 3
     indices = ((np.arange(count) + 0.5) * len(plan) / count).astype(int)
     return [plan[i] for i in indices]
 

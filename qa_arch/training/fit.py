@@ -252,8 +252,9 @@ def fit(
 def window_flops(parts: Fitting) -> float:
     """Mean FLOPs of training on a window: counted for two, in proportion to their tokens."""
     lengths = np.asarray(parts.batches.train.lengths)
-    rows = next(iter(parts.batches.sampler(lengths, batch_size=2)))
-    flops = TRAINING_PASSES * forward_flops(parts.model, parts.batches.train(rows))
+    batch = next(iter(parts.batches.sampler(lengths, batch_size=2)))
+    rows = batch[1] if isinstance(batch, tuple) else batch  # (epoch, rows) of data that is drawn anew
+    flops = TRAINING_PASSES * forward_flops(parts.model, parts.batches.train(batch))
     return flops * lengths.mean() / lengths[rows].sum()
 
 

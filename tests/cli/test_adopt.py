@@ -302,7 +302,7 @@ def test_threshold_does_not_depend_on_the_scored_set(adopt_arguments, tmp_path, 
     shifted = [{**answer, "null_odds": answer["null_odds"] + 3} for answer in moved]
     (tmp_path / "dev.jsonl").write_text(lines({**shifted[0], "text": ""}, *shifted[1:]))
     code, out, _ = qa_arch(*adopt_arguments, "--folder", tmp_path / "b")
-    assert (code, "1 empty answers, which abstain at any threshold" in out) == (0, True)
+    assert (code, "1 empty answer, which abstain at any threshold" in out) == (0, True)
     a, b = read_record(tmp_path / "a"), read_record(tmp_path / "b")
     assert (b.threshold, b.confidence) == (a.threshold, a.confidence)
     assert b.point(DEV, ORACLE).threshold == pytest.approx(a.point(DEV, ORACLE).threshold + 3)

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -228,7 +229,7 @@ def test_settings_have_type_range_default_and_documentation(qa_arch):
     assert known["encoder.freeze"]["type"] == "one of none|all or an integer >= 1"
     assert known["data.dev"]["type"] == "a string or a list (each a string) or null"
     assert known["trainer.select"]["default"] == Trainer.select
-    assert set(known) >= {f"trainer.{key}" for key in Trainer.__dataclass_fields__}
+    assert set(known) >= {f"trainer.{item.name}" for item in fields(Trainer)}
     assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]
     bare = re.compile(r"(of \w+=[\w/]+)?$")  # names a choice of which it is a setting, but says nothing of it
     assert not [name for name, entry in known.items() if bare.match(entry["about"])]

@@ -53,7 +53,7 @@ def test_a_table_keeps_its_first_columns(drawn, width, left_out):
 def test_a_comparison_keeps_difference_and_interval(drawn):
     lines = drawn(PAIR, 80)
     assert {"B − A", "95% interval", "p", "-4.20", "HasAns F1"} <= cells(lines)
-    assert any(re.search(r"│ +-\d\.\d\d \.\. -\d\.\d\d │", line) for line in lines)
+    assert any(re.search(r"│ +-\d\.\d\d to -\d\.\d\d │", line) for line in lines)
     assert "p, these runs" not in cells(lines)
     assert {"model.dropout", "TransformerSpan", "BertMatch", "glove.use"} <= cells(lines)
 

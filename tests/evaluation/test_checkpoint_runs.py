@@ -93,7 +93,7 @@ def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
     code, _, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "calibration.json")
     assert (code, "settings or calibration" in err) == (5, True)
     code, _, err = qa_arch("evaluate", "--run", str(RECORD), "--data", "calibration.json")
-    assert (code, "shares 1 articles" in err) == (4, True)
+    assert (code, "shares 1 article" in err) == (4, True)
 
 
 def test_first_sets_of_a_checkpoint_scored_at_once_are_both_recorded(work, qa_arch, monkeypatch):

@@ -17,7 +17,7 @@ from qa_arch.models.store import check_model
 from qa_arch.nn.losses import build_loss
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record
 from qa_arch.training.jobs import CONFIG
-from qa_arch.training.loggers import check_logger
+from qa_arch.training.loggers import check_loggers
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXPERIMENTS.rglob(RECORD))}
@@ -195,4 +195,4 @@ def test_every_committed_config_describes_a_model_and_a_loss():
         assert build_loss(current), path
     loggers = {json.dumps(config["logger"]) for config in COMMITTED.values() if "logger" in config}
     for logger in loggers:
-        check_logger(json.loads(logger))
+        check_loggers(json.loads(logger))

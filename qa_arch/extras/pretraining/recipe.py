@@ -292,7 +292,7 @@ class OutputCollector(RowCollector):
         if logits.follows is not None and batch.follows is not None:
             columns |= {"odds": logits.follows.float(), "follows": batch.follows}
         if batch.noised is not None:
-            columns |= {"noised": batch.noised.sum(1), "restored": (hits & batch.noised).sum(1)}
+            columns |= {"noised": batch.noised.sum(1), "restored_tokens": (hits & batch.noised).sum(1)}
         values = zip(*(column.tolist() for column in columns.values()), strict=True)
         blocks = (BlockScores(**dict(zip(columns, row, strict=True))) for row in values)
         self.parts += zip(batch.index.tolist(), blocks, strict=True)
@@ -311,7 +311,7 @@ def language_scores(
     For causal models (None) N is the number of targets, which gives the exact code length of the text; for
     denoising, of the text given the noisy one. Masked models predict a sample of the tokens from all others:
     N is the number of tokens, and the result estimates their pseudo-likelihood, not a code length.
-    ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0 counts as "does not follow". ``restored`` is
+    ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0 counts as "does not follow". ``restored_tokens`` is
     the accuracy on tokens that the encoder does not see.
     """
     tokens = sum(block.tokens for block in blocks)
@@ -335,7 +335,7 @@ def language_scores(
         )
         scores["sentence_f1"] = 200 * hits / positives if positives else 0.0
     if noised := sum(block.noised or 0 for block in blocks):
-        scores["restored"] = 100 * sum(block.restored or 0 for block in blocks) / noised
+        scores["restored_tokens"] = 100 * sum(block.restored or 0 for block in blocks) / noised
     return scores
 
 
@@ -389,7 +389,7 @@ def score(predictor: LanguagePredictor, reading: Reading, folder: Path, *, split
 def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[str, float]:
     """What a denoising model writes, greedily, for the first ``WRITTEN`` blocks.
 
-    ``copied``: percentage of blocks written exactly from the text without noise. ``bleu`` and ``rouge_l``, if
+    ``exact_copies``: percentage of blocks written exactly from the text without noise. ``bleu`` and ``rouge_l``, if
     the extra text_metrics and its libraries are installed: of the texts written from the noisy ones, in
     percent; ``bleu_noisy``: of the noisy ones. ``written_perplexity``: exp of the mean -log p of the tokens
     written from these.
@@ -408,7 +408,7 @@ def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[s
     copies = [text.ids[:-1] == gold for (_, text), gold in zip(written(clean), golds, strict=True)]
     noisy, texts = zip(*written(collate), strict=True)
     loss = -math.fsum(text.score * len(text.ids) for text in texts) / sum(len(text.ids) for text in texts)
-    scores = {"copied": 100 * sum(copies) / len(copies), "written_perplexity": math.exp(loss)}
+    scores = {"exact_copies": 100 * sum(copies) / len(copies), "written_perplexity": math.exp(loss)}
     decoded = [predictor.decode(ids) for ids in golds]
     if text_scores := _text_scores([predictor.decode(text.ids) for text in texts], decoded):
         scores |= {"bleu": text_scores["bleu_4"], "rouge_l": text_scores["rouge_l"]}

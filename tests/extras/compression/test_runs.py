@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from qa_arch.config.check import read
+from qa_arch.config.check import from_mapping
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.export.huggingface import export_hf
@@ -135,7 +135,7 @@ def test_frozen_layers_of_a_shorter_encoder_stay_frozen(parent, smaller):
 )
 def test_settings_are_those_of_the_method(settings, message):
     with pytest.raises(ConfigError, match=rf"^compression\.{message}"):
-        read(Compression, settings, "compression")
+        from_mapping(Compression, settings, "compression")
 
 
 @pytest.mark.parametrize(

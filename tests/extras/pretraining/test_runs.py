@@ -72,7 +72,7 @@ def test_language_scores_average_over_tokens():
     assert scores["sentence_f1"] == pytest.approx(50.0)  # P = R = 1/2
     assert not {"sentence_accuracy", "sentence_f1"} & set(language_scores([BlockScores(1.0, 1, 0)], 100, 400))
     noisy = [BlockScores(1.0, 9, 5, noised=3, restored=1), BlockScores(1.0, 9, 9, noised=5, restored=5)]
-    assert language_scores(noisy, None, 400)["restored"] == pytest.approx(100 * 6 / 8)
+    assert language_scores(noisy, None, 400)["restored_tokens"] == pytest.approx(100 * 6 / 8)
     never = [BlockScores(1.0, 1, 0, 0.0, True), BlockScores(1.0, 1, 0, -3.0, False)]
     scores = language_scores(never, 100, 400)
     assert (scores["sentence_accuracy"], scores["sentence_f1"]) == (50.0, 0.0)
@@ -116,11 +116,11 @@ def test_written_texts_are_scored(run_of, monkeypatch):
     lengths = table.lengths - 2  # with the end, without the three special tokens of a pair
     loss = sum(length * (1.0 if length % 2 else 0.5) for length in lengths) / sum(lengths)
     assert scores["written_perplexity"] == pytest.approx(math.exp(loss))
-    assert scores["copied"] == pytest.approx(100 * (1 - 1 / len(table)))
+    assert scores["exact_copies"] == pytest.approx(100 * (1 - 1 / len(table)))
     assert (scores["bleu"], scores["rouge_l"]) == pytest.approx((100, 100))
     assert 0 < scores["bleu_noisy"] < 90
     monkeypatch.setattr(recipe, "from_extras", lambda _: {})
-    assert {*recipe.writing_scores(predictor, table)} == {"copied", "written_perplexity"}
+    assert {*recipe.writing_scores(predictor, table)} == {"exact_copies", "written_perplexity"}
 
 
 def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
