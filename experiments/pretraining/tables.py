@@ -53,16 +53,8 @@ def _denoising(folder: Path) -> Table:
         split=CALIBRATION,
         records="denoising",
         columns=(
-            *(
-                "model",
-                "seed",
-                "token_accuracy",
-                "restored_tokens",
-                "exact_copies",
-                "bleu_noisy",
-                "bleu",
-                "rouge_l",
-            ),
+            *("model", "seed", "token_accuracy", "restored_tokens", "exact_copies"),
+            *("bleu_noisy", "bleu", "rouge_l"),
             *("perplexity", "written_perplexity", "parameters", "steps", "seconds"),
         ),
         wanted=[Wanted("denoising", "qa-arch train experiment=pretrain_denoising")],

@@ -163,7 +163,8 @@ def arguments(
     for key in sorted(section, key=lambda key: _marker(hints.get(key)) is not None):
         if key in descriptive:
             continue
-        if key in given or (key not in (known := [*settable, *(further or ())]) and not open_ended):
+        known = [*settable, *(further or ())]
+        if key in given or (key not in known and not open_ended):
             raise ConfigError(f"unknown setting '{where}.{key}'{suggest(key, known, where)}")
         value, setting = section[key], f"{where}.{key}"
         hint = hints.get(key, Any) if key in settable else Any

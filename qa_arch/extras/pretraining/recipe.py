@@ -311,8 +311,8 @@ def language_scores(
     For causal models (None) N is the number of targets, which gives the exact code length of the text; for
     denoising, of the text given the noisy one. Masked models predict a sample of the tokens from all others:
     N is the number of tokens, and the result estimates their pseudo-likelihood, not a code length.
-    ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0 counts as "does not follow". ``restored_tokens`` is
-    the accuracy on tokens that the encoder does not see.
+    ``sentence_f1`` is F1 of the class "follows"; a log-odds of 0 counts as "does not follow".
+    ``restored_tokens`` is the accuracy on tokens that the encoder does not see.
     """
     tokens = sum(block.tokens for block in blocks)
     if not tokens:
@@ -389,10 +389,10 @@ def score(predictor: LanguagePredictor, reading: Reading, folder: Path, *, split
 def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[str, float]:
     """What a denoising model writes, greedily, for the first ``WRITTEN`` blocks.
 
-    ``exact_copies``: percentage of blocks written exactly from the text without noise. ``bleu`` and ``rouge_l``, if
-    the extra text_metrics and its libraries are installed: of the texts written from the noisy ones, in
-    percent; ``bleu_noisy``: of the noisy ones. ``written_perplexity``: exp of the mean -log p of the tokens
-    written from these.
+    ``exact_copies``: percentage of blocks written exactly from the text without noise. ``bleu`` and
+    ``rouge_l``, if the extra text_metrics and its libraries are installed: of the texts written from the
+    noisy ones, in percent; ``bleu_noisy``: of the noisy ones. ``written_perplexity``: exp of the mean -log p
+    of the tokens written from these.
     """
     collate, size = collator(predictor.config, table), predictor.config.trainer.eval_batch_size
     golds = [table.content(row).tolist() for row in range(min(WRITTEN, len(table)))]
