@@ -34,6 +34,8 @@ Ids = Int[Tensor, "B T"]
 States = Float[Tensor, "B T H"]
 Memory = Float[Tensor, "B S H"]
 """States of the encoder, which the decoder attends to."""
+Table = Float[Tensor, "V H"]
+"""The encoder's token embeddings."""
 AttentionMask = Bool[Tensor, "*M S"] | None
 """Broadcasts to (B, N, T, S); None: every token attends to every token."""
 Past = dict[nn.Module, tuple[Tensor, Tensor]]
@@ -210,12 +212,7 @@ class Embeddings(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def forward(
-        self,
-        ids: Ids,
-        segments: Ids | None = None,
-        *,
-        tokens: Float[Tensor, "V H"] | None = None,
-        first: int = 0,
+        self, ids: Ids, segments: Ids | None = None, *, tokens: Table | None = None, first: int = 0
     ) -> States:
         """Without ``segments`` all tokens belong to segment 0; ``first`` is the position of the first."""
         x = self.tokens(ids) if tokens is None else embedding(ids, tokens)
@@ -275,16 +272,16 @@ class TransformerDecoder(nn.Module):
         ids: Ids,
         memory: Memory,
         memory_mask: Bool[Tensor, "B S"],
-        tokens: Float[Tensor, "V H"],
+        tokens: Table,
         *,
         fused: bool = True,
         past: Past | None = None,
     ) -> States:
-        """States of ``ids``, given the encoder's embeddings ``tokens`` and its states ``memory``.
+        """States of ``ids``, whose padding is only at the end, where no real token looks.
 
-        Padding of ``ids`` is only at the end, where no real token looks. With ``past``, which begins empty,
-        ``ids`` continue those of the calls before.
+        With ``past``, which begins empty, ``ids`` continue those of the calls before.
         """
+        # The first entry is of a self-attention, which keeps all tokens so far.
         first = next(iter(past.values()))[0].shape[2] if past else 0
         x, last = self.embeddings(ids, tokens=tokens, first=first), first + ids.shape[1]
         mask = look_ahead_mask(last, ids.device)[first:]
