@@ -42,22 +42,22 @@ def main(argv: list[str] | None = None) -> int:
             skipped = [target.name for target in chosen if need in target.needs]
             _say(f"skipped for want of {need.what}: {', '.join(skipped)}")
     machine = rows.describe_machine()
-    found = []
+    measured = []
     for target in chosen:
-        row = None if args.names else rows.kept(target.name, machine, args.quick)
-        origin = f", kept in {rows.KEPT}"
+        row = None if args.names else rows.saved(target.name, machine, args.quick)
+        origin = f", saved in {rows.SAVED}"
         if row is None:
             row, origin = rows.measure(target, args.quick), ""
             if row["ratio"] is not None:
-                rows.keep(target.name, row, machine, args.quick)
-        found.append(row)
+                rows.save(target.name, row, machine, args.quick)
+        measured.append(row)
         if row["ratio"] is not None or "failed" in row["note"]:
             _say(f"{target.name}: {verdict(row)}, {row['seconds']:.0f} s{origin}")
     machine["load_after"] = rows.load()
-    table = markdown(found, machine)
+    table = markdown(measured, machine)
     print(table)
     if not args.names and not args.quick:
-        results = {"machine": machine, "rows": found}
+        results = {"machine": machine, "rows": measured}
         write_atomic(RESULTS / "table.md", table)
         write_json(RESULTS / "table.json", results)
         write_atomic(PAGE, fill_between(PAGE.read_text(encoding="utf-8"), MARK, summary(results)))

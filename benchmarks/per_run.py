@@ -29,7 +29,7 @@ from qa_arch.files import write_json
 
 WORDS, WIDTH = 219_602, 300
 """A tenth of GloVe 840B."""
-ASKED = 20_000
+LOOKED_UP = 20_000
 """Distinct words of the passages, at the end of the file."""
 ROWS_READ = 20_000
 
@@ -45,7 +45,7 @@ def vectors_config(quick: bool) -> Iterator[tuple[Config, list[str]]]:
         with path.open("w", encoding="utf-8") as file:
             file.writelines(f"w{n} {numbers[n % 100]}\n" for n in range(count))
         words = ["model=proposed", "glove=file", f"glove.path={path}", f"features.cache_dir={temporary}"]
-        yield validate(compose(words)), [f"w{n}" for n in range(count - ASKED // 20, count)]
+        yield validate(compose(words)), [f"w{n}" for n in range(count - LOOKED_UP // 20, count)]
 
 
 def vectors_first(quick: bool) -> Measurement:

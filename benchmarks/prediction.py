@@ -85,11 +85,11 @@ def compare_with_peer(
 def best_batch(peer: Peer, ask: Ask, sample: int, quick: bool) -> int:
     """The peer's fastest batch size; measured once, for all rows that it is the peer of."""
     name, machine = f"batch-of-{peer.environment.name}", rows.describe_machine()
-    batch = rows.kept(name, machine, quick)
+    batch = rows.saved(name, machine, quick)
     if batch is None:
         ask(1, sample)
         batch = min(peer.batches, key=lambda batch: ask(batch, sample)["wall"])
-        rows.keep(name, batch, machine, quick)
+        rows.save(name, batch, machine, quick)
     return batch
 
 

@@ -35,7 +35,7 @@ def summary(results: Mapping[str, Any]) -> str:
     lines = ["| what | against | measured | target | met |", "|---|---|---:|---:|---|"]
     for row in rows:
         if row["ratio"] is not None:
-            cells = (row["what"], row["peer"], _value(row), row["wanted"], _met(row) or "–")
+            cells = (row["what"], row["peer"], _value(row), row["wanted"], _verdict(row) or "–")
             lines.append(f"| {' | '.join(cells)} |")
     measured = {row["name"] for row in rows if row["ratio"] is not None}
     missing = [target.name for target in TARGETS if target.name not in measured]
@@ -49,7 +49,7 @@ def verdict(row: Row) -> str:
     """One line on a row."""
     if row["ratio"] is None:
         return row["note"]
-    return f"{_value(row)} (wanted {row['wanted']}: {_met(row) or '-'})"
+    return f"{_value(row)} (wanted {row['wanted']}: {_verdict(row) or '-'})"
 
 
 def _line(row: Row) -> str:
@@ -57,7 +57,7 @@ def _line(row: Row) -> str:
         "-" if row[side] is None else f"{1000 * row[side]['wall']:.0f} ms" for side in ("ours", "theirs")
     )
     cpu = "-" if row["cpu_ratio"] is None else f"{row['cpu_ratio']:.2f}"
-    cells = (_value(row), row["wanted"], _met(row) or "-", cpu, ours, theirs, f"{row['seconds']:.0f} s")
+    cells = (_value(row), row["wanted"], _verdict(row) or "-", cpu, ours, theirs, f"{row['seconds']:.0f} s")
     return f"| `{row['name']}` | {' | '.join((row['what'], row['peer'], *cells, row['note']))} |"
 
 
@@ -65,7 +65,7 @@ def _value(row: Row) -> str:
     return "-" if row["ratio"] is None else f"{row['ratio']:.2f} {row['unit']}".strip()
 
 
-def _met(row: Row) -> str:
+def _verdict(row: Row) -> str:
     """Empty for rows without a target and for rows that were not measured."""
     if row["reached"] is None or row["wanted"] == "reported":
         return ""

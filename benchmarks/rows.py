@@ -1,5 +1,5 @@
 """Rows as they are measured: each by a process of its own, ``python -m benchmarks.rows NAME``, and kept in
-``KEPT`` as one file, so that a run that was stopped goes on where it was."""
+``SAVED`` as one file, so that a run that was stopped goes on where it was."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from qa_arch.process import module_command, start
 from qa_arch.provenance import code_hash, commit, now, processor, versions
 
 CACHE = Path(".cache/bench")
-KEPT = CACHE / "rows"
+SAVED = CACHE / "rows"
 SAME = ("processor", "isa", "cores", "threads", "torch", "python", "code")
 """What must be equal for a kept row, or another kept choice, to be used again."""
 Row = dict[str, Any]
@@ -57,19 +57,19 @@ def load() -> list[float]:
     return [round(value, 2) for value in os.getloadavg()]
 
 
-def kept(name: str, machine: Mapping[str, Any], quick: bool) -> Any:
+def saved(name: str, machine: Mapping[str, Any], quick: bool) -> Any:
     """What was kept as ``name`` for this code, machine and size; None if there is nothing."""
-    path = KEPT / f"{name}.json"
+    path = SAVED / f"{name}.json"
     if path.is_file():
-        found = json.loads(path.read_text(encoding="utf-8"))
-        if found["of"] == _identity(machine, quick):
-            return found["value"]
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["of"] == _identity(machine, quick):
+            return stored["value"]
     return None
 
 
-def keep(name: str, value: Any, machine: Mapping[str, Any], quick: bool) -> None:
+def save(name: str, value: Any, machine: Mapping[str, Any], quick: bool) -> None:
     """Keep a row, or something else that is measured once, at once and whole."""
-    write_json(KEPT / f"{name}.json", {"of": _identity(machine, quick), "value": value})
+    write_json(SAVED / f"{name}.json", {"of": _identity(machine, quick), "value": value})
 
 
 def _identity(machine: Mapping[str, Any], quick: bool) -> dict[str, Any]:

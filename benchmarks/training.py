@@ -1,6 +1,6 @@
 """Training steps of MiniLM: length buckets against full padding, the proposed model against a linear head.
 
-The pairs are different batches of one epoch, spread evenly over the lengths and timed once on both sides, so
+The pairs are different batches of one epoch, spread evenly over the lengths and timed once on both times, so
 the ratio is that of the sums.
 """
 
@@ -66,13 +66,13 @@ def sample_batches(quick: bool) -> list[list[int]]:
 def compare(quick: bool, ours: StepOn, theirs: StepOn, *, faster: bool) -> Measurement:
     """Time the two on the same batches, after a warm-up on the shortest, and compare the sums."""
     batches = sample_batches(quick)
-    sides: tuple[list[Timed], list[Timed]] = ([], [])
+    times: tuple[list[Timed], list[Timed]] = ([], [])
     for number, rows in enumerate([batches[0], *batches]):
-        for samples, step in zip(sides, (ours(rows), theirs(rows)), strict=True):
+        for samples, step in zip(times, (ours(rows), theirs(rows)), strict=True):
             time = once(step)
             if number:
                 samples.append(time)
-    return _by_totals(*sides, faster=faster)
+    return _by_totals(*times, faster=faster)
 
 
 def bucketed(quick: bool, *, bf16: bool) -> Measurement:

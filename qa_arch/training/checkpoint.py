@@ -90,10 +90,10 @@ class KeepLast(pl.Callback):
 
     def _of_rank_0(self, *flags: bool) -> list[bool]:
         """The flags that rank 0 has, on every rank, without waiting for a GPU."""
-        told = torch.tensor(flags, dtype=torch.uint8)
+        agreed = torch.tensor(flags, dtype=torch.uint8)
         if self.ranks is not None:
-            dist.broadcast(told, 0, self.ranks)
-        return told.bool().tolist()
+            dist.broadcast(agreed, 0, self.ranks)
+        return agreed.bool().tolist()
 
     def _stop(self, trainer: pl.Trainer) -> None:
         self.stopped_after = trainer.global_step

@@ -157,10 +157,10 @@ def test_a_stopped_run_goes_on_and_only_full_runs_are_published(measured, monkey
 def test_rows_of_other_code_are_measured_again(measured, monkeypatch):
     runner.main(["cli-help"])
     machine = rows.describe_machine()
-    assert rows.kept("cli-help", machine, quick=False)["ratio"] == 0.1
+    assert rows.saved("cli-help", machine, quick=False)["ratio"] == 0.1
     for changed in (machine | {"code": "other"}, machine | {"threads": 99}):
-        assert rows.kept("cli-help", changed, quick=False) is None
-    assert rows.kept("cli-help", machine, quick=True) is None
+        assert rows.saved("cli-help", changed, quick=False) is None
+    assert rows.saved("cli-help", machine, quick=True) is None
 
 
 def test_lacking_data_is_said_first(measured, monkeypatch, capsys):
