@@ -238,10 +238,15 @@ class Trainer:
     limit_train_batches: Count | Annotated[float, Range(0, 1, above=True)] | None = None
     """Batches of an epoch, or their share, in whole optimizer steps; each epoch draws others. None: all."""
     deterministic: bool | Literal["warn"] = False
+    """Use deterministic algorithms alone; ``warn``: say where there is none."""
     benchmark: bool = False
+    """Let cuDNN try its algorithms and use the fastest."""
     sync_batchnorm: bool = False
+    """Share the statistics of batch normalisation between devices."""
     inference_mode: bool = True
+    """Validate under ``torch.inference_mode``, not ``no_grad``."""
     detect_anomaly: bool = False
+    """Stop where a gradient becomes NaN, which is slow."""
     profiler: Literal["simple", "advanced", "pytorch"] | None = None
     """Its report is a file in the run folder."""
 

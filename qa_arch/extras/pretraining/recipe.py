@@ -292,7 +292,7 @@ class OutputCollector(RowCollector):
         if logits.follows is not None and batch.follows is not None:
             columns |= {"odds": logits.follows.float(), "follows": batch.follows}
         if batch.noised is not None:
-            columns |= {"noised": batch.noised.sum(1), "restored_tokens": (hits & batch.noised).sum(1)}
+            columns |= {"noised": batch.noised.sum(1), "restored": (hits & batch.noised).sum(1)}
         values = zip(*(column.tolist() for column in columns.values()), strict=True)
         blocks = (BlockScores(**dict(zip(columns, row, strict=True))) for row in values)
         self.parts += zip(batch.index.tolist(), blocks, strict=True)

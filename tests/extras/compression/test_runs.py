@@ -164,7 +164,7 @@ def test_change_without_a_run_and_a_missing_package_are_reported_before_any_work
         "qa-arch: compression: changes a trained model; give its run with init_from=RUN\n",
     )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(UnavailableError, match=r"compression=heads: .*pip install 'qa-arch\[compress\]'"):
+    with pytest.raises(UnavailableError, match=r"compression=heads: .*pip install -e '.\[compress\]'"):
         smaller(parent, "heads", keep=1)
     assert not list(tmp_path.iterdir())
 
