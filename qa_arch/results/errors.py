@@ -396,9 +396,10 @@ def scores_table(record: RunRecord) -> Table:
     keys = (*SCORES, *(key for key in COLUMNS if key in measured))
     shown = [c for c in select_columns(keys) if any(row.get(c.key) is not None for row in rows)]
     (threshold,) = select_columns(["null_threshold"])
-    columns = [text("model", "set"), text("run", "null threshold"), *shown, replace(threshold, heading="at")]
-    if rows and all(row["run"] == "none" for row in rows):  # a task without a null
-        columns = [columns[0], *shown]
+    columns = [text("model", "set")]
+    if any(row["run"] != "none" for row in rows):  # else a task without a null
+        columns += [text("run", "null threshold"), replace(threshold, heading="at", weight=1)]
+    columns += shown
     notes = [f"{split}{rules}" for split in record.scores if (rules := record.facts(split).rules)]
     return Table("", columns, rows, notes)
 
