@@ -109,7 +109,7 @@ def means_table(table: Table, systems: Sequence[System]) -> Table:
     own, split = {row["run"]: row for row in table.rows if "run" in row}, table.rows[-1]["split"]
     keys = [key for key in dict.fromkeys(chain(*table.rows)) if key not in OF_A_RUN]
     rows = [{"model": row["model"], **mean_row([row], keys)} for row in table.rows if "run" not in row]
-    notes = [*table.notes, "± standard deviation over seeds; --per-run has a row for each run"]
+    notes = [*table.notes, "± standard deviation over seeds"]
     for system in systems:
         runs, unscored = finished(system.runs, split)
         copies = {folder: first for folder, first, _ in repeated(system, split)}

@@ -399,10 +399,11 @@ def scores_table(record: RunRecord) -> Table:
     measured = {key for point in others if not is_squad(point.protocol) for key in point.metrics}
     keys = (*SCORES, *(key for key in COLUMNS if key in measured))
     shown = [c for c in select_columns(keys) if any(row.get(c.key) is not None for row in rows)]
-    columns = [text("split", "set"), *shown]
-    if any(row["operating_point"] for row in rows):  # not a task without a null
-        columns[1:1] = [text("operating_point", "operating point")]
-        columns += select_columns(["null_threshold"])
+    (threshold,) = select_columns(["null_threshold"])
+    columns = [text("split", "set")]
+    if any(row["operating_point"] for row in rows):  # else a task without a null
+        columns += [text("operating_point", "operating point"), replace(threshold, weight=1)]
+    columns += shown
     bound = "oracle: fitted on the scored questions, an upper bound"
     notes = [bound] if any(ORACLE in points for points in record.scores.values()) else []
     notes += [f"{split}{rules}" for split in record.scores if (rules := record.facts(split).rules)]

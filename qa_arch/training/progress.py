@@ -227,7 +227,7 @@ class TrainingProgress(pl.Callback):
         key = pl_module.parts.monitor or "calibration_f1"
         scores = [epoch[key] for epoch in self.history.epochs if key in epoch]
         figures += [f"{key.replace('_', ' ')} {score:.2f}" for score in scores[-1:]]
-        return [*figures, f"{rate:.1f} batches/s"]
+        return [*figures, f"{rate:.1f} batches/s" if rate >= 1 else f"{1 / rate:.1f} s/batch"]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.is_global_zero:

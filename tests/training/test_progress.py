@@ -97,6 +97,14 @@ def test_time_left_ends_with_the_last_allowed_step(trainer, module, tick, monkey
     assert "batch 4 of 100, 0:08 left" in caplog.messages[-2]
 
 
+def test_slow_batches_are_told_in_seconds(trainer, module, tick, monkeypatch, caplog):
+    tick(12.5)
+    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+    with caplog.at_level("INFO", logger="qa_arch"):
+        run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [{}])
+    assert caplog.messages[-2].endswith("batch 4 of 4, 0:00 left, loss 1.500, 12.5 s/batch")
+
+
 @pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
 def test_bar_reads_the_loss_at_most_five_times_a_second(
     trainer, module, tick, monkeypatch, seconds, readings

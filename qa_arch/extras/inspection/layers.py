@@ -275,8 +275,9 @@ def heatmaps(chosen: Sequence[tuple[AttentionLayer, str]]) -> Any:
             )
             figure.add_trace(heatmap, place // columns + 1, place % columns + 1)
     buttons = [_button(layer, layers, heads, most) for layer in layers]
+    above = {"y": 1, "yanchor": "bottom", "pad": {"b": 28}}  # the titles of the heatmaps
     figure.update_layout(
-        updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"}],
+        updatemenus=[{"buttons": buttons, "x": 0, "xanchor": "left", **above}],
         height=140 + 360 * rows if columns > 1 else 900,
         template="plotly_white",
     )
@@ -303,6 +304,7 @@ def _button(
         changes[f"annotations[{place}].text"] = titles[place] if place < len(titles) else ""
         for kind, units in (("xaxis", layer.columns), ("yaxis", layer.rows)):
             axis, ends = f"{kind}{place + 1 if place else ''}", [-0.5, len(units) - 0.5]
+            changes[f"{axis}.visible"] = place < len(titles)
             changes[f"{axis}.range"] = ends if kind == "xaxis" else ends[::-1]
             changes[f"{axis}.tickvals"] = list(range(len(units)))
             changes[f"{axis}.ticktext"] = [escape(unit.text) for unit in units]

@@ -123,6 +123,9 @@ def test_figure_holds_every_layer_and_head_and_shows_the_first():
         for number in ("", "2"):
             assert changes[f"{axis}axis{number}.ticktext"] == [unit.text for unit in units]
     assert figure.layout.yaxis.range == (len(FIRST.rows) - 0.5, -0.5), "the first row is on top"
+    figure = heatmaps([(FIRST, "1"), (FIRST, "2"), (MATCHING, "forward")])
+    changes = figure.layout.updatemenus[0].buttons[1].args[1]
+    assert [changes[f"{axis}axis{n}.visible"] for axis in "xy" for n in ("", "2")] == [True, False] * 2
 
 
 def test_small_weights_are_drawn_in_per_mille_on_a_scale_of_their_own():
