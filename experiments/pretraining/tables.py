@@ -1,7 +1,7 @@
 """Does pre-training on the passages of the training articles help, and which objective helps most?
 
 Filled by: the commands in README.md, in order; then qa-arch tables runs/pretraining/tiny --publish
-experiments/pretraining/records/tiny, and the same for spans.
+experiments/pretraining/records/tiny, and the same for spans and denoising.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ SIZES = {"tiny": SEEDS, "small": "seed=13"}
 RUNS = "runs/pretraining/tiny/pretrain_{}-seed${{seed}}-*"
 SPANS = f"qa-arch train -m experiment=pretrained_spans {SEEDS}"
 RATES = "encoder.attention_dropout=0.0 trainer.precision=bf16 optim.lr=1e-4 optim.head_lr=5e-4"
+DENOISING = "qa-arch train experiment=pretrain_denoising"
+COPYING = "model.name=copying denoising.share=0"
 TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  # the same for all seeds
 
 
@@ -57,7 +59,7 @@ def _denoising(folder: Path) -> Table:
             *("bleu_noisy", "bleu", "rouge_l"),
             *("perplexity", "written_perplexity", "parameters", "steps", "seconds"),
         ),
-        wanted=[Wanted("denoising", "qa-arch train experiment=pretrain_denoising")],
+        wanted=[Wanted("denoising", DENOISING), Wanted("copying", f"{DENOISING} {COPYING}")],
     )
 
 
