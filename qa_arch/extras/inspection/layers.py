@@ -6,6 +6,7 @@ Axes: ``N`` heads, ``R`` attending units (rows), ``K`` attended units (columns),
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -237,6 +238,7 @@ def write_page(inspection: Inspection, out: str | Path, chosen: Sequence[tuple[A
         question=escape(inspection.question),
         passage=passage,
         plot=plot,
+        width=18 * min(HEADS_PER_ROW, max(Counter(layer.name for layer, _ in chosen).values())),
     )
     return write_atomic(out, page)
 
@@ -318,16 +320,18 @@ _PAGE = """\
 <!doctype html>
 <html lang="en" data-ready="yes">
 <meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{title}</title>
 <style>
 body {{ font: 15px/1.5 system-ui, sans-serif; margin: 1.5rem auto; max-width: 90rem; padding: 0 1rem; }}
 p {{ max-width: 60rem; }}
+.wide {{ overflow-x: auto; }}
 </style>
 <h1>{title}</h1>
 <p><b>{question}</b></p>
 <p>{passage}</p>
 <p>{facts}. Rows attend to columns; each heatmap's colours span 0 to its largest
 value; drag to enlarge a part, in all heads at once. Note: {caveat}.</p>
-{plot}
+<div class="wide"><div style="min-width: {width}rem">{plot}</div></div>
 </html>
 """
