@@ -532,7 +532,7 @@ def draw_differences(panels: Mapping[str, Table], title: str, caption: str, name
 def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
     """Intervals of one measure around a line at zero, which is the baseline."""
     ends = [(row["delta_95_low"], row["delta_95_high"]) for row in rows]
-    widest = max(abs(end) for interval in ends for end in interval)
+    widest = max(abs(end) for interval in ends for end in interval) or 1.0  # equal runs have no width
     row_panel(panel, "ΔF1" if measure == "F1" else f"Δ {measure}", len(rows))
     panel.set_xlim(-1.12 * widest, 1.12 * widest)
     panel.axvline(0, color=INK, linewidth=0.9)

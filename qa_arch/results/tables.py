@@ -29,7 +29,7 @@ EMPTY = "–"
 """Text of an empty cell."""
 BORDER, RULE = 1, 3
 """Width of the frame: the left edge, and the padding and rule of each column."""
-NARROW, LONG = 12, 20
+NARROW, LONG = 13, 20
 """A text column is at least as wide as its widest cell, up to the first, and as its longest word, up to the
 second."""
 
