@@ -137,7 +137,7 @@ def _ask(args: argparse.Namespace) -> int:
     predictor = open_predictor([args.run_folder], args)
     if predictor.config.model["task"] == "denoising":
         (texts,) = predictor.write(predictor.batch(args.text), args.top_k)
-        rows = [{"text": predictor.decode(one.ids), "perplexity": math.exp(-one.score)} for one in texts]
+        rows = [{"text": predictor.decode(item.ids), "perplexity": math.exp(-item.score)} for item in texts]
         columns = [text("text", "text"), number("perplexity", "perplexity by token", two_decimals)]
         print_table(Table(args.text, columns, rows), form=args.format)
         return 0

@@ -47,14 +47,14 @@ def noised(ids: Longs, draw: np.random.Generator, mask: int, settings: Denoising
     places = draw.choice(slots, len(lengths), replace=False)
     widths[places], is_span[places] = lengths, True
     first = np.cumsum(widths) - widths
-    kept = first[~is_span]
+    visible = first[~is_span]
     if settings.noise == "deletion":
-        noisy = ids[kept]
+        noisy = ids[visible]
     else:
         noisy = np.full(slots, mask)
-        noisy[~is_span] = ids[kept]
+        noisy[~is_span] = ids[visible]
     hidden = np.ones(len(ids), bool)
-    hidden[kept] = False
+    hidden[visible] = False
     return noisy, hidden
 
 
@@ -163,8 +163,8 @@ def write(
                 finished[row].append(Written(score, longer[row, place, 1:].tolist()))
         if all(len(texts_of_row) >= K for texts_of_row in finished):
             break
-        total, kept = best.masked_fill(ends, -torch.inf).topk(K)
-        texts = longer[rows, kept]
-        origin = (rows * K + (at // V).gather(1, kept)).flatten()
+        total, live = best.masked_fill(ends, -torch.inf).topk(K)
+        texts = longer[rows, live]
+        origin = (rows * K + (at // V).gather(1, live)).flatten()
         past = {attention: (k[origin], v[origin]) for attention, (k, v) in past.items()}
     return [sorted(texts_of_row, reverse=True)[:K] for texts_of_row in finished]

@@ -59,7 +59,7 @@ FAULTS = (
           old="tokens=tokens, first=first", new="tokens=tokens, first=0"),
     Fault(name="beams keep the past of others", at="denoising:write",
           test="test_written_texts_equal_those_of_transformers",
-          old="(at // V).gather(1, kept)", new="kept % K"),
+          old="(at // V).gather(1, live)", new="live % K"),
     Fault(name="beams are not normalised by length", at="denoising:write",
           test="test_written_texts_equal_those_of_transformers",
           old="best[row, place].item() / length**alpha", new="best[row, place].item()"),
