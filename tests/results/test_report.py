@@ -361,27 +361,39 @@ def test_invalid_report_calls_are_refused(runs, call, tmp_path):
 
 def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, monkeypatch):
     drawn = {}
-    monkeypatch.setattr(experiments, "draw_differences", lambda panels, *_: drawn.update(panels))
-    monkeypatch.setattr(experiments, "save_figure", lambda draw, _: draw() or ())
-    experiment_figures(ANSWER)
+    with monkeypatch.context() as patch:
+        patch.setattr(experiments, "draw_differences", lambda panels, *_: drawn.update(panels))
+        patch.setattr(experiments, "save_figure", lambda draw, _: draw() or ())
+        experiment_figures(ANSWER)
     committed = json.loads((ANSWER / "table.json").read_text(encoding="utf-8"))
     readme = (ANSWER.parents[1] / "README.md").read_text(encoding="utf-8").replace("**", "")
     assert call(ANSWER / "records", "--baseline", "bert", "-o", tmp_path / "r.html", "--forced-f1")[0] == 0
     page = page_tables(tmp_path / "r.html")
     for index, measure in enumerate(("f1", "forced_f1")):
-        options = ("--baseline", "bert", "--measure", measure, "--json")
+        plot = tmp_path / f"{measure}.pdf"
+        options = ("--baseline", "bert", "--measure", measure, "--json", "--plot", plot)
         compared = qa_arch("compare", ANSWER / "records", *options)
         tables = [
             json.loads(compared[1])[0]["rows"],
             committed[1 + index]["rows"],
             drawn[MEASURES[measure]].rows,
         ]
+        assert plot.read_bytes().startswith(b"%PDF")
+        figure = page_figures(tmp_path / "r.html")[f"delta-{measure}"]["data"]
+        drawn_on_page = {
+            trace["name"]: [trace["x"][0], *(trace["error_x"][end][0] for end in ("arrayminus", "array"))]
+            for trace in figure
+        }
         for shown in page[f"{MEASURES[measure]}: every system against bert"]:
             expected = {
                 key: float(shown[key])
                 for key in ("delta", "delta_95_low", "delta_95_high", "p", "p_holm")
                 if shown[key]
             }
+            if expected:
+                delta, low, high = list(expected.values())[:3]
+                intervals = [delta, delta - low, high - delta]
+                assert drawn_on_page.pop(shown["model"]) == pytest.approx(intervals, abs=1e-4)
             for rows in tables:
                 (row,) = (row for row in rows if row["model"] == shown["model"])
                 assert {key: row[key] for key in expected} == expected
