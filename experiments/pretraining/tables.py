@@ -19,14 +19,14 @@ SIZES = {"tiny": SEEDS, "small": "seed=13"}
 RUNS = "runs/pretraining/tiny/pretrain_{}-seed${{seed}}-*"
 SPANS = f"qa-arch train -m experiment=pretrained_spans {SEEDS}"
 RATES = "encoder.attention_dropout=0.0 trainer.precision=bf16 optim.lr=1e-4 optim.head_lr=5e-4"
-DENOISING = "qa-arch train experiment=pretrain_denoising"
-COPYING = "model.name=copying denoising.share=0"
+DENOISING = {"denoising": "", "copying": " model.name=copying denoising.share=0"}
+"""Model -> settings of its noise."""
 TOKENIZER = "'encoder.tokenizer=runs/pretraining/tiny/pretrain_mlm-seed13-*'"  # the same for all seeds
 
 
 def tables(folder: Path) -> list[Table]:
     pretraining = [_pretraining(folder, size, name) for size in SIZES for name in OBJECTIVES]
-    return [*pretraining, _denoising(folder), *_spans(folder)]
+    return [*pretraining, *(_denoising(folder, model) for model in DENOISING), *_spans(folder)]
 
 
 def _pretraining(folder: Path, size: str, objective: str) -> Table:
@@ -48,18 +48,18 @@ def _pretraining(folder: Path, size: str, objective: str) -> Table:
     )
 
 
-def _denoising(folder: Path) -> Table:
+def _denoising(folder: Path, model: str) -> Table:
     return records_table(
         folder,
-        "Denoising: generated texts of the calibration part",
+        f"A decoder, {model}: generated texts of the calibration part",
         split=CALIBRATION,
-        records="denoising",
+        records=f"denoising/{model}-*",
         columns=(
             *("model", "seed", "token_accuracy", "restored_tokens", "exact_copies"),
             *("bleu_noisy", "bleu", "rouge_l"),
             *("perplexity", "written_perplexity", "parameters", "steps", "seconds"),
         ),
-        wanted=[Wanted("denoising", DENOISING), Wanted("copying", f"{DENOISING} {COPYING}")],
+        wanted=[Wanted(model, f"qa-arch train -m experiment=pretrain_denoising{DENOISING[model]}")],
     )
 
 
