@@ -12,6 +12,7 @@ from torch.backends import cudnn, mkldnn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from qa_arch.nn.reading import evaluating
 from qa_arch.records import Parameters
 
 
@@ -76,17 +77,13 @@ def forward_flops(model: nn.Module, batch: Any) -> int:
 
     Libraries that hide the products of attention and LSTMs from the counter are switched off meanwhile.
     """
-    modes = {module: module.training for module in model.modules()}
-    try:
-        with (
-            warnings.catch_warnings(action="ignore"),
-            mkldnn.flags(enabled=False),
-            cudnn.flags(enabled=False),
-            sdpa_kernel(SDPBackend.MATH),
-            FlopCounterMode(display=False) as counter,
-        ):
-            model.eval()(batch)
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with (
+        evaluating(model),
+        warnings.catch_warnings(action="ignore"),
+        mkldnn.flags(enabled=False),
+        cudnn.flags(enabled=False),
+        sdpa_kernel(SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        model(batch)
     return counter.get_total_flops()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -81,18 +82,27 @@ def run_model(
     """
     device = device_of(model)
     batches = BucketBatchSampler(collate.lengths, batch_size=batch_size, seed=0, shuffle=False)
-    was_training = model.training
-    model.eval()
     done, total = 0, len(collate.lengths)
-    with torch.inference_mode(), mixed(precision, device.type):
+    with evaluating(model), torch.inference_mode(), mixed(precision, device.type):
         for rows in batches:
             batch = collate(rows).to(device)
             collector.add(batch, model(batch))
             done += len(batch)
             if watch is not None:
                 watch(done, total)
-    model.train(was_training)
     return collector.result()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Put ``model`` into evaluation mode; afterwards each module is in the mode that it had."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def device_of(model: nn.Module) -> torch.device:

@@ -32,7 +32,7 @@ from qa_arch.models.checkpoint_files import SETTING, joint_hash, teacher_identit
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
-from qa_arch.nn.reading import run_device, run_model
+from qa_arch.nn.reading import evaluating, run_device, run_model
 from qa_arch.qa import loading
 from qa_arch.qa.reader import Reader
 from qa_arch.qa.task import SpanParts
@@ -284,10 +284,8 @@ def make_distiller(config: Config, teacher: Teacher, student: nn.Module, collate
     settings, targets = config.distillation, None
     if settings.soft_targets:
         batch = collate(collate.lengths.argsort(kind="stable")[:2].tolist())
-        training = student.training
-        with torch.no_grad():
-            soft_target_loss(student.eval()(batch), teacher.logits(batch))
-        student.train(training)
+        with evaluating(student), torch.no_grad():
+            soft_target_loss(student(batch), teacher.logits(batch))
         gpu, size = run_device(config) == "cuda", config.trainer.eval_batch_size
         targets = teacher.soft_targets(config.features.cache_dir, size, gpu=gpu)
     return Distiller(settings, teacher.facts, targets)

@@ -30,7 +30,7 @@ from qa_arch.errors import QaArchError, RunError
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.encoder import AnyEncoder, Encoder
 from qa_arch.nn.losses import Loss
-from qa_arch.nn.reading import Batches, Collate, Collector
+from qa_arch.nn.reading import Batches, Collate, Collector, evaluating
 from qa_arch.process import die_with
 from qa_arch.provenance import identify
 from qa_arch.tensors import Batch
@@ -485,16 +485,11 @@ def padding_effect(model: nn.Module, batch: Any) -> float | None:
     length = int(lengths[short])
     if not mask[short, :length].all():
         return None
-    modes = {module: module.training for module in model.modules()}
-    try:
-        with torch.no_grad(), torch.autocast(mask.device.type, enabled=False):
-            padded, alone = (
-                _tensors(model.eval()(_rows(batch, rows, width)))
-                for rows, width in (([short, longest], mask.shape[1]), ([short], length))
-            )
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with evaluating(model), torch.no_grad(), torch.autocast(mask.device.type, enabled=False):
+        padded, alone = (
+            _tensors(model(_rows(batch, rows, width)))
+            for rows, width in (([short, longest], mask.shape[1]), ([short], length))
+        )
     changes, largest = [0.0], [0.0]
     for before, after in zip(alone, padded, strict=True):
         again = after[0][tuple(map(slice, before[0].shape))]

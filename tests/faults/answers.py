@@ -83,7 +83,7 @@ FAULTS = (
           test="test_set_read_in_parts_has_the_answers_of_the_whole",
           old="questions.examples[begin : begin + size]",
           new="questions.examples[begin:begin + max(1, size - 1)]"),
-    Fault(name="dropout is on during prediction", at="run_model",
+    Fault(name="dropout is on during prediction", at="evaluating",
           test="test_dropout_is_off_during_prediction",
           old="model.eval()", new="model.train()"),
     Fault(name="untrusted class is imported", at="require_trusted",

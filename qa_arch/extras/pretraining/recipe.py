@@ -46,7 +46,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import Precision, cast_weights, mixed
-from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, run_model
+from qa_arch.nn.reading import Batches, RowCollector, Watch, device_of, evaluating, run_model
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -214,14 +214,11 @@ def is_causal(model: CausalLM) -> bool:
     mask = torch.ones_like(ids, dtype=torch.bool)
     segments = torch.zeros_like(ids) if model.encoder.has_segments else None
     batch = LanguageBatch(ids[:, 0], ids, mask, segments, ids, mask, torch.ones(2))
-    was_training = model.training
     try:
-        with torch.inference_mode():
-            first, second = model.eval()(batch).tokens
+        with evaluating(model), torch.inference_mode():
+            first, second = model(batch).tokens
     except (RuntimeError, ValueError):  # the attention does not accept such a mask
         return False
-    finally:
-        model.train(was_training)
     return torch.equal(first[:3], second[:3])
 
 
