@@ -48,6 +48,8 @@ BF16 = (8, 0)
 TRAINING_PASSES = 3
 """Forward and backward pass, which has two products for each one (Kaplan et al. 2020, section 2.1)."""
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
+FLAGS = ("deterministic", "benchmark", "sync_batchnorm", "inference_mode", "detect_anomaly")
+"""Settings that are Lightning's own, under its names."""
 ANNOUNCING = (
     "pytorch_lightning.utilities.rank_zero",
     "pytorch_lightning.accelerators.cuda",
@@ -194,13 +196,14 @@ def fit(
     """
     _silence_lightning()
     flops = window_flops(parts)
-    settings = within_flops(config.trainer, flops, len(parts.batches.train.lengths))
     checkpoint, loaded = (newest(folder) if resume else None) or (None, None)
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
-    pin = settings.accelerator == "gpu"
-    strategy = strategy_name(settings)
-    data = TrainingData(parts.batches, settings, seed=config.seed, pin=pin)
+    launch, world = launched(), int(config.trainer.devices)
+    pin = config.trainer.accelerator == "gpu"
+    data = TrainingData(parts.batches, config.trainer, seed=config.seed, pin=pin)
+    settings = data.settings = within_flops(data, flops, world=world)
+    strategy, profiler = strategy_name(settings), settings.profiler
     sharded = strategy == "fsdp"
     trained = copy.deepcopy(parts.model) if sharded else parts.model
     save = partial(_save_best, parts.model, folder, sharded=sharded)
@@ -209,7 +212,6 @@ def fit(
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     bar = TrainingProgress(label, history, live=settings.progress)
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
-    launch, world, profiler = launched(), int(settings.devices), settings.profiler
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
         devices=launch.local_world if launch else settings.devices,
@@ -221,11 +223,7 @@ def fit(
         logger=loggers or False,
         log_every_n_steps=1,
         limit_train_batches=None if settings.limit_train_batches is None else data.epoch_batches(world=world),
-        deterministic=settings.deterministic,
-        benchmark=settings.benchmark,
-        sync_batchnorm=settings.sync_batchnorm,
-        inference_mode=settings.inference_mode,
-        detect_anomaly=settings.detect_anomaly,
+        **{name: getattr(settings, name) for name in FLAGS},
         profiler=profiler and PROFILERS[profiler](dirpath=folder, filename="profile"),
         callbacks=[*parts.callbacks(), *callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
@@ -258,22 +256,24 @@ def window_flops(parts: Fitting) -> float:
     return flops * lengths.mean() / lengths[rows].sum()
 
 
-def within_flops(settings: Trainer, flops: float, windows: int) -> Trainer:
-    """Settings with as many steps as ``max_flops`` pays for, at ``flops`` for each of the ``windows``.
+def within_flops(data: TrainingData, flops: float, *, world: int) -> Trainer:
+    """Settings of ``data`` with as many steps as ``max_flops`` pays for, at ``flops`` for each window.
 
     Raises ConfigError, with the number of epochs that are needed, if these are fewer.
     """
+    settings, windows = data.settings, len(data.train.lengths)
     if settings.max_flops is None:
         return settings
-    if (epochs := settings.max_flops / (flops * windows)) > settings.epochs:
+    every = math.ceil(windows / (settings.batch_size * settings.accumulate * world))
+    steps = settings.max_flops / (flops * windows) * every
+    epochs = steps * settings.accumulate / data.epoch_batches(world=world)
+    if epochs > settings.epochs:
         raise ConfigError(
             f"trainer.max_flops: {settings.max_flops:g} are {epochs:.2f} epochs of this model, more than"
             f" trainer.epochs={settings.epochs}; set trainer.epochs={math.ceil(epochs)}"
         )
-    batch = settings.batch_size * settings.accumulate * int(settings.devices)
-    steps = max(1, round(epochs * math.ceil(windows / batch)))
-    log.info("trainer.max_flops: %d optimizer steps, %.2f epochs", steps, epochs)
-    return replace(settings, max_steps=steps)
+    log.info("trainer.max_flops: %d optimizer steps, %.2f epochs", max(1, round(steps)), epochs)
+    return replace(settings, max_steps=max(1, round(steps)))
 
 
 def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]:

@@ -288,6 +288,9 @@ def test_flops_are_counted_and_limit_training(run_fit):
     assert sum(epoch["flops"] for epoch in limited) == pytest.approx(flops, rel=0.05)
     with pytest.raises(ConfigError, match=r"1.50 epochs .* set trainer.epochs=2"):
         run_fit("encoder.layers=2", "trainer.epochs=1", f"trainer.max_flops={flops}", name="short")
+    third = ["encoder.layers=2", "trainer.epochs=4", "trainer.limit_train_batches=2"]
+    with pytest.raises(ConfigError, match=r"4.50 epochs .* set trainer.epochs=5"):  # of 2 steps each
+        run_fit(*third, f"trainer.max_flops={flops}", name="parts")
 
 
 class Attention(torch.nn.Module):
