@@ -271,6 +271,8 @@ class Format:
     """Whether several sources can form a single set. If not, ``open`` gets exactly one source."""
     offline: bool = True
     """Whether a source can be opened without a network."""
+    typed: bool = True
+    """Whether users write such sources; not if they name what was given from Python."""
     licence: str = ""
     """Licence of its sets, as a sentence; empty if unknown."""
     counts: Callable[[str], Mapping[str, int]] | None = None

@@ -80,4 +80,4 @@ def _open(sources: Sequence[str], *, name: str, on_error: OnError, use: Use) -> 
     return build(name or place, [questions_in(json.loads(path.read_bytes()), place)], on_error, use)
 
 
-MEMORY = Format("memory:HASH", "a set in memory", open=_open, files=_files)
+MEMORY = Format("memory:HASH", "a set in memory", open=_open, files=_files, typed=False)

@@ -224,6 +224,11 @@ def require_present(source: Paths, setting: str) -> None:
         raise DataError(f"{setting}: {missing[0]} does not exist; check the path")
 
 
+def is_typed(source: str) -> bool:
+    """Whether users write such a source; not if it names rows that were given from Python."""
+    return _format(split_scheme(source)[0]).typed
+
+
 def counts(source: str) -> dict[str, int]:
     """Counts of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
     scheme, parts = _resolve(source)
@@ -262,7 +267,7 @@ def local(source: str) -> str:
 
 def usage(*, passages: bool = True) -> str:
     """Spelling of the sources that hold ``passages``, or of all others, for help texts of commands."""
-    known = [_format(scheme) for scheme in ("", *schemes()) if scheme != "memory"]
+    known = [item for item in map(_format, ("", *schemes())) if item.typed]
     *most, last = [item.usage for item in known if (item.holds == PASSAGES) == passages] or [""]
     return f"{', '.join(most)} or {last}" if most else last
 

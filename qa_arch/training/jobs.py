@@ -19,7 +19,7 @@ from typing import Any, Literal
 from qa_arch import hub
 from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.config.machine import lost_logger, machine_overrides
-from qa_arch.config.schema import Config, model_changes, recipe_of, require_vectors, validate
+from qa_arch.config.schema import Config, changes_of, recipe_of, require_vectors, validate
 from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packages_of, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
@@ -211,7 +211,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
         load_references(config, trusted)
     check_loggers(config.logger, trusted)
     build_callbacks(config, trusted)
-    for change in model_changes(config).values():
+    for change in changes_of(config).values():
         change.check(config)
 
 
@@ -247,7 +247,7 @@ def require_usable(job: Job) -> None:
         read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
         if identify(asdict(started), read).run_hash != identify(asdict(job.config), read).run_hash:
             for setting, source in started.data.opened.items():
-                if sources.split_scheme(str(source))[0] == "memory":
+                if not sources.is_typed(str(source)):
                     sources.require_present(source, setting)
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
