@@ -18,7 +18,7 @@ from qa_arch.features.windows import FeatureTable, prepare
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.encoder_factory import build_encoder
-from qa_arch.types import QuestionSet
+from qa_arch.types import Example, QuestionSet
 
 SEED = 13
 
@@ -42,6 +42,13 @@ def spread(count: int, quick: bool) -> QuestionSet:
     dev = questions(quick)
     examples = dev.examples[:: len(dev) // count][:count]
     return question_set(f"{dev.name}.{count}", examples, dev.protocol)
+
+
+def hub_row(example: Example) -> dict[str, Any]:
+    """A question as SQuAD's columns on the hub: texts and starts of the answers are parallel lists."""
+    texts, starts = [gold.text for gold in example.answers], [gold.start for gold in example.answers]
+    columns = {"id": example.id, "title": example.title, "context": example.context}
+    return {**columns, "question": example.question, "answers": {"text": texts, "answer_start": starts}}
 
 
 def encoder(**given: Any) -> Encoder:

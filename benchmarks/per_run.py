@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.growth import generated_set
-from benchmarks.inputs import SEED
+from benchmarks.inputs import SEED, hub_row
 from benchmarks.memory import peak_resident
 from benchmarks.targets import Measure, Measurement, cost
 from benchmarks.timing import alternate, once
@@ -76,20 +76,10 @@ def hub_rows(quick: bool) -> Measurement:
         folder, file = Path(temporary, "set"), Path(temporary, "set.json")
         write_json(file, write(questions), indent=None)
         folder.mkdir()
-        rows = [
-            {
-                "id": example.id,
-                "title": example.title,
-                "context": example.context,
-                "question": example.question,
-                "answers": {
-                    "text": [gold.text for gold in example.answers],
-                    "answer_start": [gold.start for gold in example.answers],
-                },
-            }
-            for example in questions.examples
-        ]
-        pq.write_table(pa.Table.from_pylist(rows), folder / "train.parquet")
+        pq.write_table(
+            pa.Table.from_pylist([hub_row(example) for example in questions.examples]),
+            folder / "train.parquet",
+        )
         pairs = alternate(lambda: open_passages(f"hub:{folder}:train"), lambda: open_passages(str(file)), 3)
     return cost(pairs, f"{len(questions):,} questions")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 import pkgutil
+from abc import ABC, abstractmethod
 from argparse import ArgumentParser
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -80,28 +81,29 @@ class Recipe:
         return import_module(self.module)
 
 
-class ModelChange:
+class ModelChange(ABC):
     """Base of a section of settings that changes the model of the run ``init_from`` before it is trained on.
 
     Its fields are a choice of the config group of the section's name.
     """
 
     @property
+    @abstractmethod
     def label(self) -> str:
         """What is added to the model's name."""
-        raise NotImplementedError
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """Dotted setting -> value that such a run has unless the command line chooses another."""
         return {}
 
+    @abstractmethod
     def check(self, config: Any) -> None:
         """Raise an error for what cannot work, before any weights are loaded."""
 
+    @abstractmethod
     def change(self, config: Any, parts: Any) -> Any:
         """The ``SpanParts`` with the changed model; ``parts.model`` may be modified."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,11 @@ def from_extras(
             else:
                 merged[name] = value
     return merged
+
+
+def model_changes() -> dict[str, type[ModelChange]]:
+    """Section -> its class, for the sections that change the model of ``init_from``."""
+    return {name: kind for name, kind in from_extras("sections").items() if issubclass(kind, ModelChange)}
 
 
 def leave_out(problem: str) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from benchmarks.inputs import hub_row
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.types import QuestionSet
@@ -273,20 +274,7 @@ ROUTES = (
 
 def rows(questions: QuestionSet) -> str:
     """JSON Lines with SQuAD's columns."""
-    lines = [
-        {
-            "id": example.id,
-            "title": example.title,
-            "context": example.context,
-            "question": example.question,
-            "answers": {
-                "text": [gold.text for gold in example.answers],
-                "answer_start": [gold.start for gold in example.answers],
-            },
-        }
-        for example in questions.examples
-    ]
-    return "".join(json.dumps(line) + "\n" for line in lines)
+    return "".join(json.dumps(hub_row(example)) + "\n" for example in questions.examples)
 
 
 def data_card(*configs: str) -> str:

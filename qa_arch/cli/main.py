@@ -14,7 +14,7 @@ from qa_arch import __version__, terminal
 from qa_arch.config.check import refuse_repeated, suggest
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line, out_of_memory
-from qa_arch.manifest import Command, ModelChange, from_extras, packages
+from qa_arch.manifest import Command, from_extras, model_changes, packages
 
 GROUPS = {
     "train models": {
@@ -149,8 +149,7 @@ def _skip_option(args: argparse.Namespace) -> str:
 def _run(arguments: list[str], args: argparse.Namespace) -> int:
     command = next((word for word in arguments if not word.startswith("-")), None)
     if command is not None and command not in COMMANDS:
-        changes = [name for name, kind in from_extras("sections").items() if issubclass(kind, ModelChange)]
-        setting = next((name for name in changes if name.startswith(command)), None)
+        setting = next((name for name in model_changes() if name.startswith(command)), None)
         hint = (
             f"; write: qa-arch train init_from=RUN {setting}=CHOICE"
             if setting

@@ -41,7 +41,7 @@ from qa_arch.config.schema import Trainer, refuse_ignored_encoder, refuse_mixed_
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.files import read_yaml
-from qa_arch.manifest import ModelChange, from_extras
+from qa_arch.manifest import model_changes
 
 log = logging.getLogger(__name__)
 SUBMITIT = "hydra_plugins.hydra_submitit_launcher.submitit_launcher"
@@ -123,9 +123,7 @@ CHOICES = {"launcher/isolated": Isolated, "sweeper/grid": Grid, "sweeper/qa_optu
 for _choice, _settings in CHOICES.items():
     _group, _, _name = f"hydra/{_choice}".rpartition("/")
     ConfigStore.instance().store(group=_group, name=_name, node=_settings, provider="qa_arch")
-MODEL_CHANGES = {
-    name: section for name, section in from_extras("sections").items() if issubclass(section, ModelChange)
-}
+MODEL_CHANGES = model_changes()
 """Config group of an extra -> the class of its choices. None is chosen by default."""
 _no_change = {"defaults": [{name: None} for name in MODEL_CHANGES]}
 ConfigStore.instance().store(name="model_changes", node=_no_change, provider="qa_arch")

@@ -13,7 +13,7 @@ from qa_arch.config.check import FolderName, Range, from_mapping
 from qa_arch.config.machine import logger_sections
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import data_folder
-from qa_arch.manifest import ModelChange, Recipe, from_extras
+from qa_arch.manifest import ModelChange, Recipe, from_extras, model_changes
 from qa_arch.terminal import counted
 from qa_arch.types import Language
 
@@ -429,10 +429,10 @@ def recipe_of(model: Mapping[str, Any]) -> Recipe | None:
     return recipes().get(str(model.get("task")))
 
 
-def model_changes(config: Config) -> dict[str, ModelChange]:
+def changes_of(config: Config) -> dict[str, ModelChange]:
     """Section -> what an extra changes in the model of ``init_from``."""
-    sections = {name: getattr(config, name) for name in from_extras("sections")}
-    return {name: section for name, section in sections.items() if isinstance(section, ModelChange)}
+    sections = {name: getattr(config, name) for name in model_changes()}
+    return {name: section for name, section in sections.items() if section is not None}
 
 
 def refuse_recipe(run: Any, model: Mapping[str, Any]) -> None:

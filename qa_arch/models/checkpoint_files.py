@@ -18,7 +18,7 @@ from typing import Any
 
 from qa_arch.config.check import from_mapping
 from qa_arch.config.find import choice
-from qa_arch.config.schema import Config, Decode, Features, model_changes, refuse_recipe, validate
+from qa_arch.config.schema import Config, Decode, Features, changes_of, refuse_recipe, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
@@ -276,7 +276,7 @@ def require_start(config: Config) -> None:
     """Raise RunError or ConfigError, before anything is loaded, for a run ``init_from`` that cannot be
     trained on, settings that would need another model than its own, and changes of no model."""
     if config.init_from is None:
-        for section in model_changes(config):
+        for section in changes_of(config):
             raise ConfigError(f"{section}: changes a trained model; give its run with init_from=RUN")
         return
     try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qa_arch.config.schema import Config, model_changes
+from qa_arch.config.schema import Config, changes_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.splits import load_splits
 from qa_arch.nn.encoder import Encoder
@@ -42,7 +42,7 @@ def _started(config: Config, run: str, trusted: Sequence[str], teacher: Teacher 
         teacher.check(config, reader.tokenizer, sets)
     parent = Parent(run=name, run_hash=record.run_hash, system=system_hash(record), titles=titles)
     parts = task.reassemble(config, sets, reader, trusted)
-    for change in model_changes(config).values():
+    for change in changes_of(config).values():
         parts = change.change(config, parts)
     _make_trainable(parts, config)
     return replace(parts, origin=Origin(parent=parent, encoder=record.encoder, initial=record.initial))

@@ -353,8 +353,9 @@ def effects_table(
     differences = [] if baseline is None else effects(samples, baseline, measure, order, paired=paired)
     shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
     rows = _system_rows(samples, shown, differences)
+    row_of = {row["model"]: row for row in rows}
     for difference in differences:
-        row = next(row for row in rows if row["model"] == difference.name)
+        row = row_of[difference.name]
         if equivalence is not None:
             row["p_equivalent"] = round(difference.effect.p_equivalent(equivalence), PLACES)
         if components:
