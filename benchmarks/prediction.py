@@ -7,6 +7,7 @@ its own process, with the same weights, at its best batch size.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -161,8 +162,14 @@ def _run_peer(peer: Peer, folder: Path, questions: QuestionSet) -> Iterator[Ask]
     path = folder / "questions.json"
     path.write_text(json.dumps(entries), encoding="utf-8")
     command = [str(peer.environment.python()), peer.script, str(folder / "model"), str(path)]
+    # The process of a row keeps scripts' own folders out of sys.path; the peer's script imports a neighbour.
+    environment = os.environ | {"PYTHONPATH": str(Path(peer.script).parent)}
     with subprocess.Popen(
-        [*command, str(torch.get_num_threads())], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [*command, str(torch.get_num_threads())],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
 
         def ask(batch: int, count: int) -> dict:
