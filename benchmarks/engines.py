@@ -80,7 +80,7 @@ class EngineFigures:
     f1: float
     forced_f1: float
     """F1 of the best spans on answerable questions, never abstaining."""
-    null_auc: float | None
+    auroc: float | None
     """Area under the ROC curve of "answerable" by null odds; None without both kinds of questions."""
     same_answers: float
     """Percent of answers equal to those of torch in fp32."""
@@ -143,7 +143,7 @@ def table_of(results: Mapping[str, Any]) -> Table:
         number("exact", "EM", two_decimals),
         number("f1", "F1", two_decimals),
         number("forced_f1", "answerable F1 (forced answer)", two_decimals),
-        number("null_auc", "null AUC", two_decimals),
+        number("auroc", "AUROC, answerable", two_decimals),
         number("same_answers", "same answers, %"),
         number("same_spans", "same best spans, %"),
         number("disk_mb", "MB on disk"),
@@ -214,7 +214,7 @@ def _scores(questions: QuestionSet, ranking: Ranking, base: Ranking, threshold: 
         "exact": point.exact,
         "f1": point.f1,
         "forced_f1": points[FORCED].metric("HasAns_f1") or points[FORCED].f1,
-        "null_auc": answerable_auroc(questions, own),
+        "auroc": answerable_auroc(questions, own),
         "same_answers": _percent_equal(answers, expected),
         "same_spans": _percent_equal(best_texts(own), best_texts(others)),
     }
