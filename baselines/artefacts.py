@@ -52,6 +52,7 @@ def rank(train: QuestionSet, scored: QuestionSet, half: str) -> Floats:
     rows = _rows(train_ngrams, columns)
 
     def loss(weight: Floats) -> tuple[float, Floats]:
+        # The intercept, column 0, is not penalised.
         scores, penalised = sign * (rows @ weight), np.append(0.0, weight[1:])
         value = penalised @ penalised / 2 - log_expit(scores).sum()
         return value, penalised - rows.T @ (sign * expit(-scores))

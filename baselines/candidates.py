@@ -76,6 +76,7 @@ def passage(context: str, max_words: int = MAX_WORDS) -> PassageCandidates:
     sentence = np.searchsorted(breaks, begins, side="right")
     can_be_end = np.array([match[0] not in _PUNCTUATION for match in matches], dtype=bool)
     first, last = [], []
+    # By length, so that all spans of a length are checked at once.
     for length in range(1, min(max_words, len(matches)) + 1):
         a = np.arange(len(matches) - length + 1)
         b = a + length - 1

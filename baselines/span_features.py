@@ -166,6 +166,7 @@ class PassageFeatures:
         end = [_named(bucket[name], name) for name in ENDING] + [self.edge_out]
         pairs = (_pair(self.hashes[:, None], words, side) for side in ("inside", "left", "right"))
         alone = (np.stack(kind, -1) for kind in (span, start, end))
+        # Weights are linear: only as pairs can "who" prefer capitals and "when" numbers.
         with_wh = (np.concatenate([kind, _pair(kind, wh, "wh")], -1) for kind in alone)
         return Rows(*map(self._fold, with_wh), *map(self._fold, pairs))
 

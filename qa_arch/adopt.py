@@ -212,6 +212,7 @@ def _combined(
         facts = [record.data[split] for record in records if split in record.data]
         titles = {title for split_facts in facts for title in split_facts.titles}
         if split == TRAIN:
+            # A student has seen what its teacher was trained on.
             titles.update(title for r in records if r.teacher for title in r.teacher.titles)
         if facts:
             data[split] = replace(facts[0], titles=tuple(sorted(titles)))

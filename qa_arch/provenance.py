@@ -335,6 +335,7 @@ def dev_access_note(experiment: str | Path, fingerprints: Collection[str | None]
         f"{access.run} on {date} (commit {commit}, config {access.config_hash[:8]})"
         for access, date, commit in known
     ]
+    # Many accesses are counted by day, as the note has to stay readable.
     if len(here) > _NAMED:
         days = Counter((date, commit) for _, date, commit in known)
         entries = [f"{times(count)} on {date} (commit {commit})" for (date, commit), count in days.items()]

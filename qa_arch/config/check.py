@@ -167,6 +167,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (Union, types.UnionType):
         return _union(get_args(hint), value, where)
     if origin is Literal:
+        # 1 == True == 1.0 in Python, so the types are compared, too.
         if value in get_args(hint) and type(value) in {type(choice) for choice in get_args(hint)}:
             return value
         choices = [str(choice) for choice in get_args(hint)]

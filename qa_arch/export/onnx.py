@@ -412,6 +412,7 @@ def match_lstm(
     state: FLOAT[...],
 ) -> FLOAT[...]:
     """The steps of ``qa_arch.nn.match_lstm.recur_plain`` as a Scan. ``bias`` cancels in the softmax."""
+    # The second direction reads the same units, those of each text in reverse; padding stays last.
     order = op.Expand(op.Unsqueeze(reversal, [2]), op.Shape(inputs))
     back = op.GatherElements(inputs, order, axis=0)
     steps = op.Concat(op.Unsqueeze(inputs, [2]), op.Unsqueeze(back, [2]), axis=2)
@@ -419,13 +420,16 @@ def match_lstm(
     keys_of_both = op.Unsqueeze(keys, [1])
     column = op.Unsqueeze(score, [1])
     padding = op.Unsqueeze(op.Where(mask, 0.0, LOWEST), [1])
+    # One Scan for both directions: its state is (B, 2, l).
     zero = op.Expand(0.0, op.Concat(op.Shape(inputs, start=1, end=2), [2], op.Shape(score), axis=0))
 
     @graph()
     def step(h: FLOAT[...], c: FLOAT[...], unit: FLOAT[...]):
+        # Before attention: the share of the input and of the previous state.
         query, o, i, f, g = op.Split(op.Add(unit, op.MatMul(h, weight)), num_outputs=5, axis=2)
         energies = op.MatMul(op.Tanh(op.Add(keys_of_both, op.Unsqueeze(query, [2]))), column)
         attention = op.Softmax(op.Add(op.Squeeze(energies, [3]), padding), axis=2)
+        # The values are those of the question after the gates' weights, so attending adds to the gates.
         more_o, more_i, more_f, more_g = op.Split(op.MatMul(attention, values), num_outputs=4, axis=2)
         entering = op.Mul(op.Sigmoid(op.Add(i, more_i)), op.Tanh(op.Add(g, more_g)))
         new_c = op.Add(op.Mul(op.Sigmoid(op.Add(f, more_f)), c), entering)

@@ -177,6 +177,7 @@ def prepare(
     """
     template = probe(tokenizer, segments)
     check_lengths(max_length, stride, max_question, template.specials)
+    # Each distinct text is tokenised once: some five questions share a paragraph.
     texts: dict[str, int] = {}
     context_text, question_text = (
         np.array([texts.setdefault(text, len(texts)) for text in column], np.int32)
@@ -188,6 +189,7 @@ def prepare(
     columns = tokenize(list(texts), backend_of(tokenizer))
     full_length = np.diff(columns.text_offsets)[question_text]
     question_length = np.minimum(full_length, max(max_question, longest_question)).astype(np.int32)
+    # A question above the limit takes no room from its passage: its windows grow instead.
     grown = np.minimum(max_length + np.maximum(question_length - max_question, 0), longest_window)
     room = np.maximum(grown, max_length).astype(np.int32) - template.specials - question_length
     example, token_start, token_end = _windows(columns.text_offsets, context_text, room, stride)
@@ -323,10 +325,12 @@ def assemble(table: FeatureTable, rows: Longs, width: int | None = None) -> Wind
     in_context = position - context_at
     question = (in_question >= 0) & (in_question < question_length)
     context = (in_context >= 0) & (in_context < context_length)
+    # A question begins at its text's first token, a window anywhere in the passage.
     first = table.text_offsets[table.question_text[rows]][:, None]
     source = np.where(question, first + in_question, -1)
     source = np.where(context, table.token_start[rows][:, None] + in_context, source)
 
+    # Source -1 reads an arbitrary token here, which the padding replaces.
     ids = np.where(source >= 0, table.ids[source], template.pad).astype(np.int64)
     segments = np.where(context, template.context_segment, np.where(question, template.question_segment, 0))
     special_groups = (

@@ -262,6 +262,8 @@ class _RunCache:
         if not texts:
             return tokenize_whole(texts, self.backend)
         n_seen = len(self.number)
+        # All texts on one axis: as many characters, so the places of runs give the offsets. A line break
+        # separates like a space.
         axis = "\n".join(texts).replace("\n", " ")
         surface = axis.split(" ")
         run = np.fromiter(map(self.number.__getitem__, surface), np.int64, len(surface))
@@ -271,6 +273,7 @@ class _RunCache:
         base = _starts(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
         text = np.searchsorted(base, begin, side="right") - 1
         seen, count = self.seen, self.seen.count[run]
+        # Pieces of a run lie together in `seen`: where each begins there, minus where it begins here.
         source = np.arange(int(count.sum())) + np.repeat(_starts(seen.count)[run] - _starts(count), count)
         shift = np.repeat(begin - base[text], count)
         pieces = np.bincount(text, weights=count, minlength=len(texts)).astype(np.int64)

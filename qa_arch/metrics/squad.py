@@ -234,6 +234,7 @@ def aggregate(
     final = scored if null_scores is None else apply_threshold(scored, null_scores, threshold)
     mean = _mean_11 if protocol == "1.1" else _mean_20
     exact, f1 = mean((s.exact for s in final), total), mean((s.f1 for s in final), total)
+    # Keys and their order are those of the official scripts, 1.1 and 2.0.
     official: dict[str, Any] = {"exact_match": exact, "f1": f1}
     if protocol == "2.0":
         official = {"exact": exact, "f1": f1, "total": total}
@@ -244,6 +245,7 @@ def aggregate(
                 official[f"{prefix}_f1"] = mean((s.f1 for s in part), len(part))
                 official[f"{prefix}_total"] = len(part)
         if null_scores is not None:
+            # Before the threshold is applied: each metric chooses its own.
             official |= _rank_metrics(scored, null_scores)
     more = {
         "token_precision": mean((s.precision for s in final), total),

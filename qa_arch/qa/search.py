@@ -278,10 +278,12 @@ class SpanCollector:
                 " every window of the set exactly once"
             )
         index = np.concatenate([rows for rows, _ in self.parts])
+        # Batches come in any order, and with several ranks a padding row repeats a window.
         window, first = np.unique(index, return_index=True)
         parts: list[Any] = [part for _, part in self.parts]
         candidates = type(parts[0]).concatenate(parts).take(first)
         table, examples = self.table, self.questions.examples
+        # Position in the window + origin = row in the table's token columns.
         origin = table.token_start[window] - table.context_at[window]
         common: Any = {
             "window": window,
@@ -296,5 +298,6 @@ class SpanCollector:
         if invalid := int((candidates.null == np.inf).sum()):
             log.warning("the null score of %d windows is NaN or +inf and is ignored", invalid)
         char_start, char_end = char_spans(candidates, origin, table.char_start, table.char_end)
+        # The grid is run_qa's search, which keeps spans that overlapping windows repeat.
         dedupe = self.decode.search != "grid"
         return rank(candidates, examples, char_start=char_start, char_end=char_end, dedupe=dedupe, **common)

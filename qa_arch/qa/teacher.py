@@ -125,6 +125,7 @@ class Teacher:
         self.encoder = encoder_of(self.model)
         self.tokenizer, self.vectors = predictor.tokenizer, predictor.vectors
         self.segments = predictor.segments
+        # A teacher computes as it was trained: its soft targets are part of what a student learns from.
         recorded = {record.precision or record.setting("trainer", "precision") for record in self.records}
         precisions: Any = {precision if precision in HALVES else "fp32" for precision in recorded}
         if len(precisions) > 1:

@@ -160,6 +160,7 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
 
     Raises DataError if the rows belong to other questions.
     """
+    # An abstention is judged by the span that it kept back.
     right = np.where(rows.abstained, rows.span_exact, rows.exact)
     if questions is None:
         nothing = np.full(len(rows), np.nan)
@@ -175,6 +176,7 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
     texts = [_text(example, *span) for example, span in zip(examples, spans, strict=True)]
     outcome, normal = _outcomes(rows, right), Normalised(questions.language)
     places, plausible = np.full(len(rows), -1), np.full(len(rows), np.nan)
+    # Other outcomes have no boundary to compare: they stay -1 and NaN.
     for q in np.flatnonzero(outcome == WRONG_SPAN).tolist():
         places[q] = list(BOUNDARIES).index(boundary(examples[q], *spans[q]))
     for q in np.flatnonzero(outcome == FALSE).tolist():

@@ -161,6 +161,7 @@ def mean_curve(curves: Sequence[Points], *, steps: bool = False) -> tuple[Floats
         x, y = known[0] if known else (np.empty(0), np.empty(0))
         return x, y, y, y
     grid = np.unique(np.concatenate([x for x, _ in known]))
+    # Beyond the shortest curve the mean would jump, as it would be one of fewer curves.
     grid = grid[(grid >= max(x[0] for x, _ in known)) & (grid <= min(x[-1] for x, _ in known))]
     if len(grid) > POINTS:
         grid = grid[np.linspace(0, len(grid) - 1, POINTS).round().astype(int)]

@@ -485,6 +485,7 @@ def padding_effect(model: nn.Module, batch: Any) -> float | None:
     length = int(lengths[short])
     if not mask[short, :length].all():
         return None
+    # In reduced precision a sum of other length alone would change the scores.
     with evaluating(model), torch.no_grad(), torch.autocast(mask.device.type, enabled=False):
         padded, alone = (
             _tensors(model(_rows(batch, rows, width)))
@@ -492,6 +493,7 @@ def padding_effect(model: nn.Module, batch: Any) -> float | None:
         )
     changes, largest = [0.0], [0.0]
     for before, after in zip(alone, padded, strict=True):
+        # Positions of padding have no counterpart in the row alone.
         again = after[0][tuple(map(slice, before[0].shape))]
         if (finite := before[0].isfinite() & again.isfinite()).any():
             changes.append(float((again - before[0])[finite].abs().max()))

@@ -380,6 +380,7 @@ def keep_best(pruner: Pruner, kind: Kind, count: int, scores: Mapping[str, Tenso
     linears = {n: m for n, m in encoder.backbone.named_modules() if isinstance(m, nn.Linear)}
     before = {name: linear.weight.shape for name, linear in linears.items()}
     removed = [(inner.linear, lowest(scores[inner.name], count, size)) for inner in maps]
+    # A unit that always gives 0 is as good as removed: the smaller encoder has to reproduce these states.
     with _temporary_hooks(linear.register_forward_pre_hook(_zero(indices)) for linear, indices in removed):
         expected = _states(encoder, pruner.batch)
     for linear, indices in removed:
@@ -389,6 +390,8 @@ def keep_best(pruner: Pruner, kind: Kind, count: int, scores: Mapping[str, Tenso
             name: count for name in WIDTHS if getattr(encoder.config, name, None) == columns
         }
     else:
+        # No config of transformers can say "fewer heads of the same size", so the shapes of the maps are
+        # noted beside it.
         earlier = encoder.fewer_heads.maps if encoder.fewer_heads else {}
         shapes = {
             name: list(linear.weight.shape)
@@ -434,6 +437,7 @@ def keep_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encode
         description[FEWER_HEADS] = {"heads": fewer.heads, "maps": maps}
     state = {new: value for name, value in encoder.state_dict().items() if (new := renamed(name))}
     removed = [layer for i, layer in enumerate(encoder.layers()) if i not in chosen]
+    # A layer that returns its input is as good as removed: the smaller encoder has to reproduce these states.
     with _temporary_hooks(layer.register_forward_hook(_pass_through) for layer in removed):
         expected = _states(encoder, batch)
     return _rebuild(description, state, batch, expected)

@@ -59,6 +59,7 @@ class _Fused(torch.autograd.Function):
         states, cells = (steps.new_empty(*steps.shape[:3], sizes.H) for _ in range(2))
         scores, total = steps.new_empty(*steps.shape[:3], sizes.Q), steps.new_empty(steps.shape[:3])
         launch(forward_kernel, [*tensors, steps, states, cells, scores, total], sizes, range(sizes.C))
+        # Nothing of the inputs is kept: the steps hold what backward needs of them.
         _, reversal, keys, values, _, score, state = tensors
         ctx.save_for_backward(steps, states, cells, scores, total, reversal, keys, values, score, bias, state)
         ctx.sizes, ctx.inputs_dtype = sizes, inputs.dtype
@@ -75,6 +76,7 @@ class _Fused(torch.autograd.Function):
         launch(backward_kernel, [*tensors, gradient, dscores, dcells], ctx.sizes, range(ctx.sizes.C)[::-1])
         with torch.autocast(grad.device.type, enabled=False):
             dkeys, dscore = gradient_of_attention(keys, score, steps, dscores)
+            # Attention was not stored: scores and their logsumexp give it again.
             attention = (scores - total[..., None]).exp_().permute(1, 3, 0, 2).flatten(2)
             dvalues = attention @ gradient[..., ctx.sizes.H :].transpose(0, 1).flatten(1, 2)
             dinputs = gradient_of_inputs(gradient, flat(reversal))
@@ -86,6 +88,7 @@ class _Fused(torch.autograd.Function):
             dvalues.to(values.dtype),
             None,
             dscore.to(score.dtype),
+            # The softmax cancels the bias.
             torch.zeros_like(bias),
             dstate.to(state.dtype),
         )

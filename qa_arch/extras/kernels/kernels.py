@@ -29,6 +29,7 @@ UNITS = 16
 
 @triton.jit
 def sigmoid(x):
+    # exp overflows to infinity, whose reciprocal is the right limit.
     return 1 / (1 + tl.exp(-x))
 
 
@@ -130,6 +131,7 @@ def forward_kernel(
             saved = steps + (at_step * (5 * H))[:, None]
             tl.store(saved + unit[None, :], query, valid)
             tl.store(saved + gate[None, :], gates, gate_valid)
+            # tanh is 1 - 2r: the 1 adds the same to all scores and cancels in the softmax.
             slope = -2 * tl.load(score + unit, unit < H, 0).to(T)
             for q0 in range(0, Q, QB):
                 q = q0 + tl.arange(0, QB)
@@ -159,6 +161,7 @@ def forward_kernel(
                 i = i * shrink + tl.sum(p * value(values, 1, row, unit, q, valid, Q, H, T), axis=1)
                 f = f * shrink + tl.sum(p * value(values, 2, row, unit, q, valid, Q, H, T), axis=1)
                 g = g * shrink + tl.sum(p * value(values, 3, row, unit, q, valid, Q, H, T), axis=1)
+            # Rows that only fill up the group have no weight; 1 keeps them from dividing by 0.
             weight = tl.where(exists, weight, 1)
             if tl.program_id(0) == 0:
                 tl.store(total + at_step, highest + tl.log(weight), exists)

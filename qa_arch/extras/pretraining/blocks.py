@@ -332,10 +332,12 @@ class LanguageCollator:
             "index": torch.from_numpy(numbers),
             "weight": torch.from_numpy((index >= 0).astype(np.float32)),
         }
+        # A generator for each row: what is hidden depends neither on the batch nor on the worker.
         draws = [np.random.default_rng(self._entropy(epoch, row)) for row in numbers.tolist()]
         if self.objective in ("causal", "denoising"):
             contents = [self.table.content(row) for row in numbers.tolist()]
             inputs = self._framed(contents)
+            # Each token is predicted from those before it: inputs end a token early, targets begin one later.
             shared |= {"targets": inputs["ids"][:, 1:], "counted": inputs["mask"][:, 1:]}
             before: dict[str, Any] = {
                 name: None if value is None else value[:, :-1] for name, value in inputs.items()

@@ -401,6 +401,8 @@ def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[s
             noisy = (ids[mask].tolist() for ids, mask in zip(batch.ids, batch.mask, strict=True))
             yield from zip(noisy, (best for best, *_ in predictor.write(batch)), strict=True)
 
+    # Without noise there is nothing to restore: what is wrong here is for want of copying. Written texts end
+    # with the end token.
     clean = replace(collate, noise=replace(collate.noise, share=0.0))
     copies = [text.ids[:-1] == gold for (_, text), gold in zip(written(clean), golds, strict=True)]
     noisy, texts = zip(*written(collate), strict=True)
@@ -494,6 +496,7 @@ class LanguagePredictor:
         limit = encoder.max_tokens
         if limit is not None and ids.shape[1] > limit:
             raise ConfigError(f"the text has {ids.shape[1]} tokens and the model reads {limit}: shorten it")
+        # A causal model continues the text after its last token; others fill the masks.
         last = torch.tensor([[ids.shape[1] - 1]])
         positions = (ids == tokenizer.mask_token_id).nonzero()[:, 1][None] if until_end else last
         mask, segments = torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids)
@@ -530,6 +533,7 @@ class LanguagePredictor:
             raise ConfigError("the model has no decoder; name a run of model=pretrain/denoising")
         batch = self.batch(text).to(device)
         ((best,),) = self.write(batch)
+        # The finished text is read once more: the fused attention of writing gives no probabilities.
         prefix = torch.tensor([[self.template.before[-1].id, *best.ids[:-1]]], device=device)
         weights: list[np.ndarray] = []
         with ExitStack() as stack, torch.inference_mode(), mixed(self.precision, device.type):
@@ -541,6 +545,7 @@ class LanguagePredictor:
                     stack.enter_context(hook)
             memory = model.encoder(batch.ids, batch.mask, batch.segments)
             model.decoder(prefix, memory, batch.mask, model.embedding.weight, fused=False)
+        # Hooks fire in the order of the forward pass: self, then cross attention of each layer.
         names = [f"{1 + n // 2} {'cross' if n % 2 else 'self'}" for n in range(len(weights))]
         maps = list(zip(names, weights, strict=True))
         to_pieces = self.tokenizer.convert_ids_to_tokens
