@@ -358,6 +358,7 @@ def _rank_metrics(scored: Sequence[QuestionScore], null_scores: Mapping[str, flo
     """
     by_id = {s.id: s for s in scored}
     pairs = [(id_, -inf if isnan(odds) else odds) for id_, odds in null_scores.items() if id_ in by_id]
+    # A stable sort: ties keep the order of the file.
     pairs.sort(key=itemgetter(1))
     ranked, probabilities = [by_id[id_] for id_, _ in pairs], [probability for _, probability in pairs]
     exact, f1 = [s.exact for s in ranked], [s.f1 for s in ranked]

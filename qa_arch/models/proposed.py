@@ -100,6 +100,7 @@ class BertMatch(nn.Module):
         matched = self.match or self.reread
         self.matched_dim = matched.out_dim if matched else 0
         self.residual = residual or matched is None
+        # Without matching the pointer has nothing but the features to read.
         head_dim = self.matched_dim + (width if self.residual else 0)
         build_head = head or partial(PointerHead, hidden=hidden)
         self.pointer = build_head(in_dim=head_dim, sentinel=no_answer != "verifier")
@@ -118,6 +119,7 @@ class BertMatch(nn.Module):
     def forward(self, batch: Batch) -> SpanLogits:
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
+        # Word encoders have no [CLS]: their sentinel is the row of zeros of the paper.
         cls = tokens[:, 0] if self.encoder.has_cls else torch.zeros_like(tokens[:, 0])
         context, context_mask = self._units(tokens, batch.context, batch.word)
         states = context

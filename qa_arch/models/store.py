@@ -52,6 +52,7 @@ def make_tokenizer(
     """
     unsized = settings.vocabulary is None and not settings.tokenizer and settings.family != WORDS
     if settings.init == "random" and teachers and unsized:
+        # Soft targets are compared token by token, so the student needs the teacher's tokens.
         if names_checkpoint(teachers[0]):
             return open_tokenizer(str(open_checkpoint(teachers[0]).folder), setting="distillation.teacher")
         return load_tokenizer(Path(teachers[0]) / MODEL)

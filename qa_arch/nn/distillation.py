@@ -63,6 +63,7 @@ def soft_target_loss(
     )
     loss = (start + end) / 2
     if student.verifier is not None and teacher.verifier is not None:
+        # The verifier's two outcomes: sigmoid(v) is a softmax over (v, 0).
         odds, target = (
             torch.stack([v, torch.zeros_like(v)], -1) for v in (student.verifier, teacher.verifier)
         )
@@ -96,6 +97,7 @@ def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers
             )
     layers = _source_layers(len(teacher.layers()), student.depth, which)
     pairs = list(zip((teacher.layers()[layer] for layer in layers), student.layers(), strict=False))
+    # Embeddings and a final norm are outside of all layers; without layers only embeddings are copied.
     inside = {id(parameter) for _, own in pairs for parameter in own.parameters()}
     outside = {
         name: parameter
@@ -112,6 +114,7 @@ def _copy(sources: Mapping[str, Tensor], parameters: Mapping[str, Tensor]) -> No
     """Copy the source of the same name into each parameter; an embedding table is cut to its rows."""
     for name, parameter in parameters.items():
         source = sources.get(name)
+        # The student may read shorter texts.
         if source is not None and source.ndim == 2 and "embeddings" in name:
             source = source[: len(parameter)]
         if source is None or source.shape != parameter.shape:

@@ -78,7 +78,9 @@ def build_encoder(
     if is_random:
         config = _random_config(settings, vocab_size, pad_token_id, max_positions)
     else:
+        # On the meta device only shapes are wanted, and those of known encoders need no hub.
         config = _config_of(name, use_network=not on_meta)
+    # Families name their dropouts differently; None keeps the checkpoint's own rate.
     for setting, attributes in _DROPOUT.items():
         if (rate := getattr(settings, setting)) is None:
             continue

@@ -122,6 +122,7 @@ class SpanLoss:
     ) -> Float[Tensor, "B"]:
         """Cross-entropy of one boundary over T tokens and the null (last class)."""
         classes = torch.cat([scores, null[:, None]], dim=1).float()
+        # A gold boundary on a position that cannot be chosen moves outward to the next one that can.
         position, is_open = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
         target = torch.where(labels.answerable & is_open, position, scores.shape[1])
         return cross_entropy(classes, target, self.label_smoothing)
@@ -133,6 +134,7 @@ class SpanLoss:
         first, has_start = snap_outward(labels.start, start.isfinite(), before=True)
         last, has_end = snap_outward(labels.end, end.isfinite(), before=False)
         span = start.gather(1, first[:, None])[:, 0] + end.gather(1, last[:, None])[:, 0]
+        # "No answer" is one more outcome of the same softmax.
         total = torch.logaddexp(log_sum_of_spans(start, end), null)
         return total - torch.where(labels.answerable & has_start & has_end, span, null)
 

@@ -46,6 +46,7 @@ class AnswerPointer(nn.Module):
                 continue
             for block in parameter.data.chunk(4):
                 (nn.init.orthogonal_ if name == "weight_hh" else nn.init.xavier_uniform_)(block)
+        # torch orders the gates i, f, g, o.
         nn.init.ones_(self.cell.bias_hh.data.chunk(4)[1])
 
     def forward(
@@ -64,6 +65,8 @@ class AnswerPointer(nn.Module):
         state = None
         for step in range(steps):
             if step:
+                # The paper feeds the attended memory, not the position that was chosen, so steps need no
+                # decoding.
                 weights = masked_softmax(scores[-1], mask).to(memory.dtype)
                 state = self.cell((weights[:, None] @ memory)[:, 0], state)
                 query = self.state(state[0])[:, None]
@@ -118,6 +121,7 @@ class PointerHead(nn.Module):
         self.shortcut = linear_scores(in_dim) if shortcut else None
         for pointer in (self.forwards, self.backwards) if shortcut else ():
             if pointer is not None:
+                # Not exactly zero: the pointer's other weights would get no gradient.
                 nn.init.xavier_uniform_(pointer.score.weight, gain=0.01)
 
     def forward(

@@ -48,6 +48,7 @@ log = logging.getLogger(__name__)
 @cache
 def lstm_in_bf16() -> bool:
     """Whether torch's LSTM runs on this CPU under bf16 autocast and agrees with fp32 up to rounding."""
+    # Asked for in the middle of a run: neither its random numbers nor its mode may change.
     with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         x, lstm = torch.randn(3, 5, 8), nn.LSTM(8, 8, batch_first=True)

@@ -86,6 +86,7 @@ def run_model(
     with evaluating(model), torch.inference_mode(), mixed(precision, device.type):
         for rows in batches:
             batch = collate(rows).to(device)
+            # Batches are sorted by length; their ``index`` says which rows they are.
             collector.add(batch, model(batch))
             done += len(batch)
             if watch is not None:
@@ -96,6 +97,7 @@ def run_model(
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Put ``model`` into evaluation mode; afterwards each module is in the mode that it had."""
+    # By module, as a frozen part may be in evaluation mode already.
     modes = {module: module.training for module in model.modules()}
     model.eval()
     try:

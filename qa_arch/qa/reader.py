@@ -325,6 +325,7 @@ class Reader:
         default, max_length = self.config.decode, self.config.features.max_length
         longest = min(query.max_answer_tokens or default.max_answer_tokens, max_length)
         several = query.distinct and query.top_k > 1
+        # Overlapping spans are dropped later, so several distinct ones need more candidates.
         n_best = query.top_k * CANDIDATES_PER_SPAN if several else query.top_k + 1
         n_best = min(n_best, max_length * longest) if default.search == "band" else 0
         return replace(default, n_best=max(default.n_best, n_best), max_answer_tokens=longest)
@@ -341,8 +342,10 @@ class Reader:
                 else:
                     null_confidences.append(confidence)
         spans.sort(key=lambda span: -span.confidence)
+        # Each document abstains by its own null odds; the best span comes from those that do not.
         answered = {document for document, prediction in enumerate(predictions) if prediction.at(threshold)}
         best = next((span for span in spans if span.document in answered), None)
+        # A set of documents has no answer only if none of them has.
         no_answer_probability = min(null_confidences, default=1.0)
         return Answer(
             text=best.text if best else "",

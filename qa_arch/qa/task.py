@@ -261,7 +261,9 @@ def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None =
     settings = settings or Calibration()
     prior, width = settings.prior, settings.width
     threshold = _threshold(questions, outputs, prior, width)
+    # Three fits of the same answers: when to abstain, how likely an answer exists, how sure the best one is.
     logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
+    # Confidence is about what is answered, so "right" is judged with the threshold applied.
     right = np.array(question_rows(questions, answers, threshold)["exact"]) > 0
     temperature = outputs.fit_temperature(right, threshold)
     value, fitted_on = threshold if math.isfinite(threshold) else None, CALIBRATION

@@ -339,6 +339,7 @@ def corrected(rows: Sequence[Difference], correction: Sequence[str] | None = HOL
     names = [row.name for row in rows]
     if unknown := [name for name in correction if name not in names]:
         raise ConfigError(f"order: '{unknown[0]}' is not one of the systems compared ({', '.join(names)})")
+    # Each row of the order is a family of its own; all others are the last family.
     rest = [place for place, name in enumerate(names) if name not in correction]
     families = [*([names.index(name)] for name in correction), rest]
     adjusted = in_order([[rows[place].effect.p for place in family] for family in families])

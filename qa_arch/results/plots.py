@@ -155,6 +155,7 @@ def mean_curve(curves: Sequence[Points], *, steps: bool = False) -> tuple[Floats
     for points in curves:
         x, y = (np.asarray(values, np.float64) for values in points)
         x, y = x[np.isfinite(x) & np.isfinite(y)], y[np.isfinite(x) & np.isfinite(y)]
+        # Interpolation needs ascending x; records may hold another order.
         order = np.argsort(x, kind="stable")
         known += [(x[order], y[order])] if len(x) else []
     if len(known) < 2:

@@ -112,6 +112,7 @@ def _score_table(
     shown = {test.facts.fingerprint for test in sets}
     for system in systems:
         row: dict[str, Any] = {"model": system.label, "seeds": len({r.seed for _, r in system.runs})}
+        # A run's own dev set has a column unless it is one of the sets shown.
         trained = [r for _, r in system.runs if not r.adopted and r.fingerprint(DEV) not in shown]
         dev = [value for record in trained if (value := _dev_f1(record, "f1")) is not None]
         if dev:
@@ -159,6 +160,7 @@ def _test_table(
         if baseline and baseline in samples.systems:
             own = {row["model"]: row for row in rows if row["set"] == test.name}
             tested += [(own[row.name], row) for row in effects(samples, baseline, test.measure, None)]
+    # Corrected over all sets together: each set is one more chance to find something.
     for (row, _), difference in zip(tested, corrected([row for _, row in tested]), strict=True):
         row |= difference.figures
     columns: list[Column] = [text("set", "set"), text("model", "model"), mean_column("f1", "F1", weight=3)]

@@ -205,6 +205,7 @@ def fit(
     settings = data.settings = within_flops(data, flops, world=world)
     strategy, profiler = strategy_name(settings), settings.profiler
     sharded = strategy == "fsdp"
+    # Sharding takes a model apart; the best weights are gathered into the whole one.
     trained = copy.deepcopy(parts.model) if sharded else parts.model
     save = partial(_save_best, parts.model, folder, sharded=sharded)
     best = BestWeights(save, settings.select, settings.patience)
@@ -264,6 +265,7 @@ def within_flops(data: TrainingData, flops: float, *, world: int) -> Trainer:
     settings, windows = data.settings, len(data.train.lengths)
     if settings.max_flops is None:
         return settings
+    # A step costs what it costs on average over all windows, also where epochs are limited.
     every = math.ceil(windows / (settings.batch_size * settings.accumulate * world))
     steps = settings.max_flops / (flops * windows) * every
     epochs = steps * settings.accumulate / data.epoch_batches(world=world)
