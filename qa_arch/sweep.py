@@ -315,6 +315,7 @@ def row(folder: Path, point: SweepPoint) -> PointState:
         lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
         return PointState(point.title, status, str(place), error=lost)
     f1, spent, score = record.tuning_score, record.seconds, objective(record.config.get("model", {}))
+    # A point in training has no final score: that of its last epoch stands for it.
     if f1 is None and record.epochs:
         f1 = record.epochs[-1].value(f"calibration_{score}")
     fitted = [(epoch.train_seconds, epoch.validation_seconds) for epoch in record.epochs]

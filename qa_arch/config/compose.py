@@ -378,6 +378,7 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
             if target.startswith(SUBMITIT):
                 require_packages("slurm", choice)
         params = (composed.hydra.sweeper.params or {}).items()
+        # What is typed wins over `hydra.sweeper.params` of a YAML.
         given = [*(f"{key}={values}" for key, values in params if key not in typed), *words[len(search) :]]
         parsed = OverridesParser.create(hydra.config_loader).parse_overrides(given)
         settings = [override for override in parsed if not override.is_hydra_override()]
@@ -413,8 +414,10 @@ def merge(
             raise ConfigError(f"{path}: contains no settings")
         _refuse_interpolations(OmegaConf.to_container(base), f"{path}: config")
         typed = machine_overrides(overrides)
+        # What belongs to this machine is composed apart, below.
         changes = OmegaConf.from_dotlist([word for word in overrides if word not in typed])
         for key in map(str, changes):
+            # Merging would replace a section by a word: choices of groups need composition.
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
                 raise ConfigError(
                     f"{key}={changes[key]}: --config-from takes single settings ({key}.KEY=VALUE)"

@@ -106,6 +106,7 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
     if text.lstrip()[:1] not in ("{", "["):
         return "CSV", _csv_rows(path, text)
     content = load(path)
+    # An object is official unless its keys are fields: any other key may be an id.
     if isinstance(content, dict) and not content.keys() & {"doc", "id", "answers"}:
         if all(isinstance(value, list | dict) for value in content.values()):
             lists = {id_: value if isinstance(value, list) else [value] for id_, value in content.items()}
@@ -120,6 +121,7 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
     records = [(f"{noun} {number}", record) for number, record in content]
     first = records[0][1] if records else None
     keys = first.keys() if isinstance(first, dict) else {"answers"} if isinstance(first, list) else set()
+    # The keys of the first record decide; a later one that lacks them is an error with its line.
     if "doc" in keys:
         form = f'lm-evaluation-harness samples, "{UNANSWERABLE}" read as no answer'
         return form, _harness_rows(path, records)
@@ -232,6 +234,7 @@ def _ranked_rows(path: Path, answers: Mapping[str, list[Any]]) -> tuple[str, lis
             texts.append("" if answer[key] is None else _field(path, id_, answer, key))
         best = texts[scores.index(max(scores))] if scores else ""
         odds = scores[texts.index("")] if "" in texts else None
+        # Null odds compare "no answer" with the best span, as ours do.
         if odds is not None and form != RANKED["data"]:
             odds -= max((s for s, text in zip(scores, texts, strict=True) if text), default=-math.inf)
         unknown += odds is None and best != ""

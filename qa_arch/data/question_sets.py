@@ -230,6 +230,7 @@ def build(
     protocol: Protocol = "1.1"
     for file, version_two, items in files:
         before = len(examples) + len(problems)
+        # One unanswerable question, or the version of the file, makes the whole set 2.0.
         protocol = "2.0" if version_two else protocol
         for item in items:
             try:

@@ -254,6 +254,7 @@ def _records(value: Any) -> list[Record]:
             if isinstance(names, list) and all(isinstance(row, list) for row in data):
                 data = [dict(zip(map(str, names), row, strict=False)) for row in data]
             return [(f"data[{index}]", record) for index, record in enumerate(data)]
+        # A table by column, as DataFrame.to_dict or to_json gives it: turned into rows first.
         if not _FLAT.isdisjoint(value) and all(isinstance(column, (dict, list)) for column in value.values()):
             table = {key: dict(enumerate(v)) if isinstance(v, list) else v for key, v in value.items()}
             keys = dict.fromkeys(key for column in table.values() for key in column)
@@ -273,6 +274,7 @@ def _csv_records(path: Path, use: Use) -> Iterator[tuple[int, dict[str, Any]]]:
     needed = [name for name in _CSV if name != "answers" or use != "answering"]
     for line, row in csv_rows(path, read_text(path), needed, f"the columns are {', '.join(_CSV)}, starts"):
         record: dict[str, Any] = {name: cell for name, cell in row.items() if cell or name in _CSV}
+        # A cell may be a plain text, a JSON list, a hub set's dictionary, or any of them as Python prints it.
         if "answers" in row:
             texts, starts = _parse_cell(row["answers"]), _parse_cell(row.get("starts", ""))
             is_column = isinstance(texts, list)  # else texts and offsets in one cell, or what cannot be read

@@ -57,6 +57,7 @@ def windows_of(
 
     A damaged file is rebuilt. If the folder is not writable, the table is built without caching.
     """
+    # Everything that changes a table is in the key, so a file never needs to be checked against its inputs.
     lengths: dict[str, Any] = {**asdict(settings), "segments": segments, **longest}
     if (cache_dir := lengths.pop("cache_dir")) is None:
         return prepare(questions, tokenizer, **lengths)
@@ -96,6 +97,7 @@ def read_or_build(
             log.warning("%s is damaged (%s): rebuilding the %s", path, error, what)
     built = build()
     try:
+        # Several processes may build the same file: the last one replaces it as a whole.
         with replacing(path) as temporary:
             write(temporary, built)
     except QaArchError as error:

@@ -69,12 +69,14 @@ def _download(archive: Path, size: int, name: str) -> None:
         except (OSError, HTTPException) as error:
             reason = first_line(error).removeprefix("<urlopen error ").removesuffix(">")
         done = part.stat().st_size if part.exists() else 0
+        # A connection that brought nothing is the end; one that broke off later is tried again from there.
         if done <= before:
             rest = f"{done / MB:,.0f} of {size / MB:,.0f} MB are kept: " if done else ""
             raise UnavailableError(
                 f"glove.name={name}: {url} cannot be downloaded ({reason}); {rest}repeat the command, or put"
                 f" the archive into {archive.parent}, or give vectors by path (glove.path=FILE)"
             )
+    # Under its name an archive is always whole.
     part.replace(archive)
 
 

@@ -72,12 +72,14 @@ def fit_threshold(
     gain = best_gain = 0.0  # from answering the questions so far, over abstaining everywhere
     lowest = ranked[0][0]
     best = min(lowest - 1, nextafter(lowest, -inf))
+    # A threshold cannot part equal odds, so a cut is tried only where they change.
     following = [odds for odds, _ in ranked[1:]] + [None]
     for (odds, change), above in zip(ranked, following, strict=True):
         gain += change
         if above == odds:
             continue
         cut = odds + 1 if above is None else _between(odds, above)
+        # Among equally good thresholds the one nearest to 0, so that small noise decides nothing.
         nearer = (abs(cut), cut) < (abs(best), best)
         if gain > best_gain + _TIE or (gain > best_gain - _TIE and nearer):
             best, best_gain = cut, max(gain, best_gain)
@@ -98,6 +100,7 @@ def _smooth_argmax(ranked: Floats, width: float) -> float:
 
     step = scale / 4  # finer than anything that the smoothing leaves
     grid = np.arange(odds[0] - 4 * scale, odds[-1] + 4 * scale + step, step)
+    # The smoothed sum has several peaks: the highest is found on a grid, then refined.
     start = float(min(grid, key=lost))
     return float(minimize_scalar(lost, bounds=(start - step, start + step), method="bounded").x)
 

@@ -73,6 +73,7 @@ def take(
     ``K`` is the largest number of True positions in a row, at least 1.
     """
     packed_mask = _prefix_mask(mask.sum(1), mask.shape[1])
+    # A stable sort moves the True positions to the front and keeps their order.
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, : packed_mask.shape[1]]
     return select(x, order).masked_fill(~packed_mask[..., None], 0.0), packed_mask
 
@@ -104,6 +105,7 @@ def pool_words(
     packed_mask = _prefix_mask(first.sum(1), mask.shape[1])
     K = packed_mask.shape[1]
     unit = _flat((first.cumsum(1) - 1).clamp(0, K - 1), K)
+    # A mean over words of different length: sum and count by index, then divide.
     weight = mask.flatten().to(x.dtype)
     pieces = x.new_zeros(x.shape[0] * K).index_add(0, unit, weight)
     total = x.new_zeros(x.shape[0] * K, x.shape[2]).index_add(0, unit, x.flatten(0, 1) * weight[:, None])

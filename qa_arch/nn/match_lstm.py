@@ -102,6 +102,7 @@ def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Ta
     response, units, state = _Response(keys, exponential), inputs.flatten(0, 1), state.T.contiguous()
     tape = _Tape(*(inputs.new_empty(C, B, 2, size) for size in (5 * width, width, width, Q)))
     h, c = inputs.new_zeros(2 * B, width), inputs.new_zeros(B, 2, width)
+    # tanh is 1 - 2r: the 1 adds the same to all scores and cancels in the softmax.
     energy, padding, lowest = -2 * score, ~mask[:, None], torch.finfo(inputs.dtype).min
     for t, (step, states, cells, attention) in enumerate(zip(*tape, strict=True)):
         step[:, 0] = inputs[t]
@@ -137,11 +138,13 @@ class _BackwardLoop:
         """Backpropagate steps ``last - 1`` down to ``first``."""
         part, cells = slice(first, last), self.tape.cells
         previous = cells[first - 1 : first] if first else torch.zeros_like(cells[:1])
+        # Derivatives within a step need no later one: those of the chunk, in the gradient's own buffer.
         through_cell = _local_derivatives(
             self.tape.steps[part], torch.cat([previous, cells[part]]), self.gradient[part]
         )
         for t in range(last - 1, first - 1, -1):
             self._step(t, grad[t], through_cell[t - first])
+        # All gates of the chunk are known now, so its steps are one product.
         gates = self.gradient[part][..., self.width :].transpose(0, 1).flatten(1, 2)
         self.dvalues.baddbmm_(self.tape.attention[part].permute(1, 3, 0, 2).flatten(2), gates)
 
@@ -164,6 +167,7 @@ class _BackwardLoop:
         self.into_keys.addcmul_(dscores[..., None], r)
         gradient[..., :width] = (row @ r.flatten(0, 1)).view(B, 2, width) * self.slope
         self.dh = (gradient.view(2 * B, -1) @ self.state).view(B, 2, width)
+        # A cell reaches the one before through its forget gate.
         self.dc *= step[..., 3 * width : 4 * width]
 
 

@@ -93,6 +93,7 @@ class _OneDirection(nn.Module):
         hidden = self.state.in_features
         if len(parts[3]) == 3 * hidden:
             zero = x.new_zeros(hidden)
+            # No weights and a large bias: the gate is 1 for every input.
             rows = [x.new_zeros(hidden, part.shape[1]) for part in parts[:2]]
             parts = [torch.cat(pair) for pair in zip(parts, [*rows, zero + OPEN, zero], strict=True)]
         if torch.compiler.is_exporting():

@@ -211,6 +211,7 @@ def rank(
     order = _order_by_question_and_score(example[row], score[row, column])
     row, column = row[order], column[order]
     question, start, end = example[row], char_start[row, column], char_end[row, column]
+    # Overlapping windows both have the span; the order above puts its best score first.
     if dedupe:
         unique = _first_occurrences(question, start, end)
         row, column, question, start, end = (x[unique] for x in (row, column, question, start, end))

@@ -307,6 +307,7 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
     if not isinstance(content, dict) or ("data" in content and "question" not in content):
         raise RecordError("", f"is {json_type(content)}, not a question; {_EXPECTED}")
     if (id_ := content.get("id")) is not None:
+        # A boolean is an int in Python, and no id.
         if type(id_) not in (str, int):
             raise RecordError("id", f"is {json_type(id_)}; use a string or a whole number, or leave it out")
         row["id"] = id_
@@ -316,12 +317,14 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
         except ValueError:
             raise RecordError("meta", "holds Infinity or NaN, which is no JSON; use null") from None
         row["meta"] = content["meta"]
+    # A misspelt option would be ignored, and its default used without a word.
     for name in content:
         if name not in FIELDS:
             hint = suggest(name, FIELDS)
             raise RecordError(
                 clip(name), f"is not a field of a question{hint}; 'meta' is copied to the answer"
             )
+    # A null leaves an option as the command line has it.
     given = [name for name in QUERY_FIELDS if content.get(name) is not None]
     if "question" not in given or not {"context", "documents"} & {*given}:
         missing = "question" if "question" not in given else "context"

@@ -57,6 +57,7 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
             yield
             return
         with socket.socket() as probe:
+            # The system chooses a free port, so runs side by side do not meet.
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), WORLD_SIZE=str(world))
@@ -69,6 +70,7 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
         for process in others:
             process.wait(PATIENCE)
     except RuntimeError as error:
+        # Rank 0 sees only that a connection closed; the exit code of the rank says why.
         if not out_of_memory(error) and (lost := _rank_out_of_memory(others)):
             raise torch.OutOfMemoryError(f"rank {lost} ran out of memory") from error
         raise
@@ -97,6 +99,7 @@ def leave_group() -> None:
 
 def main(folder: str, how: str, *trusted: str) -> None:
     """Train as a rank other than 0, which writes nothing: the program started by ``other_ranks``."""
+    # The record of rank 0 is the one place that has the settings of the run.
     config = validate(read_record(Path(folder)).config)
     try:
         train_rank(config, Path(folder), resume=how == "resume", trusted=trusted)

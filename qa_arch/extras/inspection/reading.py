@@ -45,6 +45,7 @@ def inspect_question(
     for name, text in (("question", example.question), ("context", example.context)):
         if not text.strip():
             raise ConfigError(f"{name}: is blank; give a text")
+    # Read as a set of one, by the same path as in evaluation; a question asked once needs no file.
     questions = question_set("question", [example], "2.0")
     table = predictor.table(questions, cache=False)
     (answer,) = predictor.rank(questions, table=table).best_predictions

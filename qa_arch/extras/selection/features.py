@@ -186,6 +186,7 @@ class CandidateCollator:
             np.array([answer in table.right[question] for answer in answers], bool)
             for question, answers in zip(questions.tolist(), offered, strict=True)
         ]
+        # Questions of a batch share answers: each is encoded once.
         distinct = np.unique(np.concatenate(offered))
         candidate, is_offered = _padded([np.searchsorted(distinct, answers) for answers in offered])
         question, question_mask = _padded([table.questions[number] for number in questions])
