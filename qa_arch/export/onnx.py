@@ -74,6 +74,7 @@ class _Flat(nn.Module):
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         fields: dict[str, Any] = dict.fromkeys(INPUTS) | dict(zip(self.names, tensors, strict=True))
         logits = self.model(Batch(index=torch.arange(tensors[0].shape[0]), **fields))
+        # Outputs are told apart by their number alone: two of a sequence, four or five of spans.
         if not isinstance(logits, SpanLogits):
             return logits.token, logits.stop
         scores = logits.start, logits.end, logits.null_start, logits.null_end
@@ -119,6 +120,7 @@ def write_graph(path: Path, predictor: Reader) -> tuple[tuple[str, ...], tuple[s
             ) from error
     assert program is not None
     inputs = program.model.graph.inputs
+    # A model without segments or features leaves inputs that nothing reads.
     for value in list(inputs):
         if not value.uses():
             inputs.remove(value)

@@ -66,6 +66,7 @@ class WordVectors:
         """(V,) row of each word: that of its exact form, else of its lower-case form, else 0."""
         row_of: dict[str, int] = {}
         for row, word in enumerate(self.words, 1):
+            # A word that a file repeats has its first vector.
             row_of.setdefault(word, row)
         rows = (row_of.get(word) or row_of.get(word.lower(), 0) for word in vocabulary)
         return np.fromiter(rows, np.int64, len(vocabulary))
@@ -134,6 +135,7 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
         }
         place = cache_file(folder, key_parts, ".vectors")
         selected = read_or_build(place, "word vectors", read=_read_cached, build=build, write=_write_cached)
+    # Row 0 is that of unknown words.
     unknown = np.mean(selected.rows(list(words)) == 0) if words else 0.0
     log.info("%.1f%% of the distinct words have no vector", 100 * unknown)
     return selected

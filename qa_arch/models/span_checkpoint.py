@@ -62,6 +62,7 @@ class SpanCheckpoint(WithBackbone):
             output = self.model(**inputs)
         start, end = output.start_logits.float(), output.end_logits.float()
         return SpanLogits(
+            # The library scores every token; a span may lie in the passage alone, "no answer" at [CLS].
             start=start.masked_fill(~batch.context, -math.inf),
             end=end.masked_fill(~batch.context, -math.inf),
             null_start=start[:, self.null_at],
@@ -116,6 +117,7 @@ def _check_kind(source: str, config: PretrainedConfig) -> None:
     if config.is_encoder_decoder:
         raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; only encoders can be read")
     model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
+    # Layouts and images are no part of a question about a text.
     if more := BEYOND_TEXT & inspect.signature(model_class.forward).parameters.keys():
         raise ConfigError(
             f"{source}: '{kind}' also reads {', '.join(more)}; only models of plain text can be read"
@@ -140,6 +142,7 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
                 files.folder,
                 config=config,
                 dtype=torch.float32,
+                # A pickle could run code of its author.
                 use_safetensors=True,
                 local_files_only=True,
                 trust_remote_code=False,

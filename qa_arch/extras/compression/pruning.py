@@ -163,7 +163,9 @@ def smallest(
     Weights ``masked`` already come first, so that masks only grow. The number is exact: ties go to the first.
     """
     scores = [
-        torch.where(masked[name], -1.0, weight.detach().abs()).flatten() for name, weight in weights.items()
+        # No magnitude is below 0: what is masked already sorts first.
+        torch.where(masked[name], -1.0, weight.detach().abs()).flatten()
+        for name, weight in weights.items()
     ]
     if scope == "global":
         masks = _smallest(torch.cat(scores), sparsity).split([len(values) for values in scores])
