@@ -111,11 +111,14 @@ def cache_file(folder: str | os.PathLike[str], key_parts: Mapping[str, Any], suf
     return Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{suffix}"
 
 
-def write_sealed(path: Path, content: bytes) -> None:
-    """Write the hash of ``content``, then ``content``."""
+def write_sealed(path: Path, *parts: bytes | memoryview) -> None:
+    """Write the hash of the ``parts``, then the parts, without joining them in memory."""
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
     with path.open("wb") as file:
-        file.write(hashlib.sha256(content).digest())
-        file.write(content)
+        for part in (digest.digest(), *parts):
+            file.write(part)
 
 
 def read_sealed(path: Path) -> bytes:

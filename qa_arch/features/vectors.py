@@ -22,10 +22,11 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from safetensors.numpy import load, load_file, save
+from safetensors.numpy import load_file, save
 
 from qa_arch.config.schema import Config, Glove
 from qa_arch.data.files import VectorFiles, packaged_files
@@ -41,6 +42,8 @@ GLOVE_DIM = 300
 """Default width without a file: that of GloVe 840B 300d, used by Wang & Jiang (2016)."""
 WORDS, MATRIX = "words.txt", "vectors.safetensors"
 """Files of saved vectors."""
+BLOCK = 512
+"""Lines of a text file that are parsed together."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +135,7 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
             "file": [str(path.resolve()), file.st_size, file.st_mtime_ns],  # hashing 5 GB takes seconds
             "settings": [settings.dim, settings.backend, settings.keep],
             "words": hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest(),
+            "layout": 2,
         }
         place = cache_file(folder, key_parts, ".vectors")
         selected = read_or_build(place, "word vectors", read=_read_cached, build=build, write=_write_cached)
@@ -170,14 +174,16 @@ def _forms(words: Iterable[str]) -> set[str]:
 
 
 def _write_cached(path: Path, vectors: WordVectors) -> None:
-    words = np.frombuffer("\n".join(vectors.words).encode(), np.uint8)
-    write_sealed(path, save({"words": words, "vectors": vectors.matrix}))
+    matrix = np.ascontiguousarray(vectors.matrix)
+    write_sealed(path, np.array(matrix.shape).data, matrix.data, "\n".join(vectors.words).encode())
 
 
 def _read_cached(path: Path) -> WordVectors:
-    tensors = load(read_sealed(path))
-    words = tensors["words"].tobytes().decode()
-    return WordVectors(tuple(words.split("\n")) if words else (), tensors["vectors"])
+    content = read_sealed(path)
+    shape = np.frombuffer(content, np.int64, 2)
+    matrix = np.frombuffer(content, np.float32, shape.prod(), shape.nbytes).reshape(shape).copy()
+    words = content[shape.nbytes + matrix.nbytes :].decode()
+    return WordVectors(tuple(words.split("\n")) if words else (), matrix)
 
 
 def packaged_vectors(files: VectorFiles) -> WordVectors:
@@ -251,28 +257,60 @@ def _from_text(
     """What ``read_vectors`` keeps of the first ``most`` lines, or of all; other numbers are not parsed."""
     width = _detect_layout(path, dim)[1]
     wanted = None if words is None else _forms(words)
-    rows: dict[str, NDArray[np.float32]] = {}
+    words_read: dict[str, None] = {}
+    matrix = bytearray(4 * width)  # row 0; grown in place, as a list of rows would need the memory twice
+    block: list[tuple[int, bytes]] = []
+    for number, word, numbers in islice(_text_lines(path, dim), most):
+        if word in words_read:
+            continue
+        if wanted is not None and len(words_read) < keep:
+            wanted.add(word.lower())
+        elif wanted is not None and word not in wanted:
+            continue
+        words_read[word] = None
+        block.append((number, numbers))
+        if len(block) == BLOCK:
+            matrix += _parse(path, block, width).data
+            block.clear()
+    if block:
+        matrix += _parse(path, block, width).data
+    return WordVectors(tuple(words_read), np.frombuffer(matrix, np.float32).reshape(-1, width))
+
+
+def _parse(path: Path, block: Sequence[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
+    """(N, ``width``) numbers of the lines ``block``, (line number, text) each; DataError for one of them."""
+    names = [str(column) for column in range(width)]
+    try:
+        columns = csv.read_csv(
+            pa.BufferReader(b"\n".join(numbers for _, numbers in block)),
+            csv.ReadOptions(column_names=names, use_threads=False, block_size=2**30),
+            csv.ParseOptions(delimiter=" ", quote_char=False),
+            csv.ConvertOptions(column_types=dict.fromkeys(names, pa.float64())),
+        ).columns
+        # Rounded as by other readers: from text to double, then to single precision.
+        rows = np.stack([column.to_numpy() for column in columns], 1, dtype=np.float32, casting="same_kind")
+    except pa.ArrowInvalid:
+        rows = np.full((1, width), np.nan, np.float32)
+    if np.isfinite(rows).all() and len(rows) == len(block):
+        return rows
+    # Slower, and more patient with spaces: it knows the line.
+    return np.stack([_parse_line(path, number, numbers, width) for number, numbers in block])
+
+
+def _parse_line(path: Path, number: int, numbers: bytes, width: int) -> NDArray[np.float32]:
     with warnings.catch_warnings():
         # For invalid text, older numpy warns and returns the numbers before it.
         warnings.simplefilter("error", DeprecationWarning)
-        for number, word, numbers in islice(_text_lines(path, dim), most):
-            if word in rows:
-                continue
-            if wanted is not None and len(rows) < keep:
-                wanted.add(word.lower())
-            elif wanted is not None and word not in wanted:
-                continue
-            try:
-                row = np.fromstring(numbers, np.float32, sep=" ")
-            except (ValueError, DeprecationWarning):
-                row = np.zeros(0, np.float32)
-            if row.size != width or not np.isfinite(row).all():
-                raise DataError(
-                    f"{path}: line {number}: {numbers[:80].decode(errors='replace')!r} is not {width} finite"
-                    " numbers: correct the line, or glove.dim if part of it is the word"
-                )
-            rows[word] = row
-    return WordVectors(tuple(rows), np.array([np.zeros(width), *rows.values()], np.float32))
+        try:
+            row = np.fromstring(numbers, np.float32, sep=" ")
+        except (ValueError, DeprecationWarning):
+            row = np.zeros(0, np.float32)
+    if row.size != width or not np.isfinite(row).all():
+        raise DataError(
+            f"{path}: line {number}: {numbers[:80].decode(errors='replace')!r} is not {width} finite"
+            " numbers: correct the line, or glove.dim if part of it is the word"
+        )
+    return row
 
 
 def _text_lines(path: Path, dim: int | None) -> Iterator[tuple[int, str, bytes]]:

@@ -80,7 +80,7 @@ FAULTS = (
     Fault(name="a dry run downloads GloVe", at="jobs:require_runnable", test="test_glove_download",
           old="jobs if here and missing is None else ()", new="jobs"),
     Fault(name="word vectors of the frequent words are not kept", at="vectors:_from_text", test="test_glove",
-          old="len(rows) < keep", new="len(rows) < 0"),
+          old="len(words_read) < keep", new="len(words_read) < 0"),
     Fault(name="splits may share articles", at="require_disjoint", test="test_splits",
           old="sorted(titles[a] & titles[b])", new="sorted(titles[a] - titles[b])"),
     Fault(name="run on splits that share articles", at="load_splits",
