@@ -31,7 +31,7 @@ def growth(quick: bool) -> Measurement:
     part exceeds the first. One float kept per question would take 32 bytes with its list slot, 3.2 MB in
     total, which a bound of 2 catches.
     """
-    counts = (1_000, 3_000) if quick else (1_000, 100_000)
+    counts = (1_000, 3_000) if quick else (1_000, 30_000)
     for count in counts:
         generated_set(count)  # written before the child process reads it
     low, high = (
