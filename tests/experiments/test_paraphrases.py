@@ -65,12 +65,14 @@ def test_bootstrap_draws_whole_clusters_of_each_source(paraphrases):
 
 
 def test_threshold_is_not_fitted_on_the_scored_cluster(paraphrases):
-    """Within a cluster scores are perfect, but its level is its own: no threshold of others fits."""
-    positive = np.tile([True, False], 100)
-    level = np.where(ARTICLE % 2, 10.0, -10.0) * (1 + ARTICLE)
-    score = level + positive
-    assert paraphrases.held_out_accuracy(score, positive, ARTICLE) == pytest.approx(50, abs=6)
-    assert paraphrases.held_out_accuracy(score - level, positive, ARTICLE) == 100
+    """Two clusters with levels of their own: the threshold of one accepts all or nothing of the other.
+
+    One fitted on both would be right on the larger: 87.5.
+    """
+    cluster = np.repeat([0, 1], [30, 10])
+    positive = np.arange(40) % 2 == 0
+    assert paraphrases.held_out_accuracy(10.0 * cluster + positive, positive, cluster) == 50
+    assert paraphrases.held_out_accuracy(1.0 * positive, positive, cluster) == 100
 
 
 def test_labels_of_an_article_do_not_reach_its_own_odds(paraphrases):
