@@ -46,7 +46,7 @@ Floats = npt.NDArray[np.float64]
 Cosine = Callable[[Sequence[tuple[str, str]]], Floats]
 
 
-class Pair(NamedTuple):
+class QuestionPair(NamedTuple):
     kind: str
     cluster: str
     id: str
@@ -68,7 +68,7 @@ def texts_of(example: Example) -> set[str]:
 
 def of_training(
     rewordings: Mapping[str, str], twins: Mapping[str, str], questions: Sequence[Example]
-) -> Iterator[Pair]:
+) -> Iterator[QuestionPair]:
     """Three pairs of each reworded question. KeyError for an id that has no question or no twin."""
     by_id = {example.id: example for example in questions}
     for id_, rewording in rewordings.items():
@@ -77,10 +77,12 @@ def of_training(
         others = (example for example in article if texts_of(own).isdisjoint(texts_of(example)))
         other = min(others, key=lambda example: example.context != own.context)
         seconds = {"rewording": rewording, "twin": twins[id_], "other": other.question}
-        yield from (Pair(kind, own.title, id_, own.question, second) for kind, second in seconds.items())
+        yield from (
+            QuestionPair(kind, own.title, id_, own.question, second) for kind, second in seconds.items()
+        )
 
 
-def generated(count: int) -> Iterator[Pair]:
+def generated(count: int) -> Iterator[QuestionPair]:
     """``count`` pairs of two wordings, and as many pairs with the opposite as their relations have one."""
     rng = Random(SEED)
     names = Names(rng, "train")
@@ -95,21 +97,21 @@ def generated(count: int) -> Iterator[Pair]:
         wordings |= {"opposite": rng.choice(opposite.wordings)} if opposite else {}
         text = {kind: wording.question.format(s=subject, n="") for kind, wording in wordings.items()}
         first = text.pop("first")
-        yield from (Pair(kind, cluster, str(number), first, second) for kind, second in text.items())
+        yield from (QuestionPair(kind, cluster, str(number), first, second) for kind, second in text.items())
 
 
-def edits(originals: Sequence[Example], edited: Sequence[Example], count: int) -> list[Pair]:
+def edits(originals: Sequence[Example], edited: Sequence[Example], count: int) -> list[QuestionPair]:
     """The first ``count`` edited questions by the id of their original (a hash), one of each original."""
     by_id = {example.id: example for example in originals}
-    pairs = {}
+    pairs: dict[str, QuestionPair] = {}
     for example in edited:
         own = by_id.get(example.original or "")
         if own and plain(own.question) != plain(example.question) and texts_of(own) != texts_of(example):
-            pairs.setdefault(own.id, Pair("edit", own.title, own.id, own.question, example.question))
+            pairs.setdefault(own.id, QuestionPair("edit", own.title, own.id, own.question, example.question))
     return [pairs[id_] for id_ in sorted(pairs)][:count]
 
 
-def all_pairs(data: Path) -> list[Pair]:
+def all_pairs(data: Path) -> list[QuestionPair]:
     lines = (HERE / "rewordings.jsonl").read_text(encoding="utf-8").splitlines()
     rewordings = {row["id"]: row["question"] for row in map(json.loads, lines)}
     answerable, unanswerable = (
@@ -117,12 +119,14 @@ def all_pairs(data: Path) -> list[Pair]:
         for kind in ("answerable", "unanswerable")
     )
     twins = {own[0]: twin[1] for own, twin in zip(answerable, unanswerable, strict=True)}
-    files = (data / f"quoref_contrast/{name}.json" for name in ("original", "perturbed"))
-    quoref = [read(file, on_error="skip").examples for file in files]
+    original, perturbed = (
+        read(data / f"quoref_contrast/{name}.json", on_error="skip").examples
+        for name in ("original", "perturbed")
+    )
     return [
         *of_training(rewordings, twins, read(data / "squad/train-v1.1.part.json").examples),
         *generated(len(rewordings)),
-        *edits(*quoref, len(rewordings)),
+        *edits(original, perturbed, len(rewordings)),
     ]
 
 
@@ -194,7 +198,7 @@ def main() -> None:
     pairs = all_pairs(data)
     texts = [(plain(pair.first), plain(pair.second)) for pair in pairs]
     number_of = {name: number for number, name in enumerate(dict.fromkeys(pair.cluster for pair in pairs))}
-    columns = {
+    columns: dict[str, Sequence[object]] = {
         "kind": [pair.kind for pair in pairs],
         "id": [pair.id for pair in pairs],
         "cluster": [number_of[pair.cluster] for pair in pairs],
