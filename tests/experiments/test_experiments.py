@@ -28,7 +28,12 @@ MOSTLY_SLOW = [
     pytest.param(folder, marks=() if folder.name in FAST else pytest.mark.slow) for folder in FOLDERS
 ]
 HEADER = ("Question", "Command", "Hours", "Expected", "Results")
-EXTRA = {"pretraining": "pretraining", "question_types": "selection", "table_2_2": "selection"}
+EXTRA = {
+    "pretraining": "pretraining",
+    "paraphrases": "selection",
+    "question_types": "selection",
+    "table_2_2": "selection",
+}
 """Experiment -> extra whose models it trains; its records stay if the extra is deleted."""
 NGRAM = 8
 """Consecutive words that count as a quotation."""
