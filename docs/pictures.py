@@ -1,9 +1,10 @@
 """Generate the pictures of README.md and docs/ that show real output.
 
-    make demo && python docs/pictures.py [terminal] [report]
+    make demo && python docs/pictures.py [terminal] [report] [page]
 
 ``terminal.svg``: commands of README.md with their output, at 100 columns. ``report.png``: sections of the
-report on the demo's records; needs chromium for playwright.
+report on the demo's committed records. ``page.png``: an answer of the demo's proposed model on the page of
+``serve``. The last two need chromium for playwright; only the report needs no runs of the demo.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from io import StringIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.terminal_theme import SVG_EXPORT_THEME
@@ -28,6 +30,9 @@ from rich.text import Text
 
 from qa_arch.errors import RunError
 from qa_arch.files import write_atomic
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Playwright
 
 DOCS = Path(__file__).parent
 COLUMNS, LINES = 100, 50
@@ -110,9 +115,7 @@ def report(path: Path) -> None:
         page = Path(folder) / "report.html"
         options = f"-o {page} --baseline bert --data synthetic:dev"
         _output(f"qa-arch report experiments/demo/records {options}", Path.cwd())
-        tab = browsers.chromium.launch(
-            executable_path=os.environ.get("CHROMIUM"), args=["--no-sandbox"]
-        ).new_page(viewport={"width": 1280, "height": 900})
+        tab = _tab(browsers, 900)
         tab.goto(page.as_uri())
         tab.wait_for_selector("html[data-ready=yes]")
         shown = ", ".join(f"#{section}" for section in SECTIONS)
@@ -124,11 +127,40 @@ def report(path: Path) -> None:
         tab.screenshot(path=path, full_page=True)
 
 
+def page(path: Path) -> None:
+    """Take a screenshot of the page of ``serve`` with the example's answer."""
+    from playwright.sync_api import sync_playwright
+
+    command = [f"{Path(sys.executable).parent}/qa-arch", "serve", "--port", "0", *DEMO.glob("proposed-s13-*")]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as service,
+        sync_playwright() as browsers,
+    ):
+        try:
+            assert service.stdout is not None
+            address = next(line for line in service.stdout if line.startswith("http")).split()[0]
+            tab = _tab(browsers, 660)
+            tab.goto(address)
+            tab.click("#example")
+            tab.click("#ask")
+            tab.wait_for_selector("mark")
+            tab.screenshot(path=path)
+        finally:
+            service.terminate()
+
+
+def _tab(browsers: Playwright, height: int) -> Page:
+    options = {"executable_path": os.environ.get("CHROMIUM"), "args": ["--no-sandbox"]}
+    return browsers.chromium.launch(**options).new_page(viewport={"width": 1280, "height": height})
+
+
 if __name__ == "__main__":
-    pictures = sys.argv[1:] or ["terminal", "report"]
-    if not DEMO.is_dir():
+    pictures = sys.argv[1:] or ["terminal", "report", "page"]
+    if pictures != ["report"] and not DEMO.is_dir():
         sys.exit(f"{DEMO}: no such folder; run make demo first")
     if "terminal" in pictures:
         terminal(DOCS / "terminal.svg")
     if "report" in pictures:
         report(DOCS / "report.png")
+    if "page" in pictures:
+        page(DOCS / "page.png")

@@ -456,7 +456,8 @@ class Sweep:
             old = read_manifest(folder)
             if old.grid != self.grid and not {p.key for p in old.points} <= {p.key for p in new.points}:
                 raise RunError(
-                    f"{folder}: contains another sweep ({old.grid}); give this one its own sweep.folder=DIR"
+                    f"{folder}: contains another sweep ({old.grid}); add values to that one's, or give this"
+                    " one its own sweep.folder=DIR"
                 )
             return replace(new, points=old.with_points(new.points).points)
         preliminary = (LOCK, STUDY)  # may exist before the manifest, as may temporary files

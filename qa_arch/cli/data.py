@@ -24,6 +24,15 @@ from qa_arch.types import QuestionSet
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
 """80/20 by article, with a fifth of the 80% for calibration."""
+LABELS = {
+    "examples": "questions",
+    "negatives": "unanswerable questions",
+    "articles_with_negatives": "articles with unanswerable",
+    "paragraphs": "passages",
+    "protocol": "scored as SQuAD",
+    "skipped": "faulty, left out",
+}
+"""Labels in the table of statistics that do not follow from their keys in JSON."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -168,5 +177,5 @@ def _cells(values: Mapping[str, Any]) -> list[tuple[str, str]]:
             cells.append((key.replace("_", " "), lengths))
         elif key != "fingerprint":
             spec = {float: ".2f", int: ","}.get(type(value), "")
-            cells.append((key.replace("_", " "), format(value, spec)))
+            cells.append((LABELS.get(key, key.replace("_", " ")), format(value, spec)))
     return cells

@@ -51,7 +51,10 @@ def _write(rows: Any, split: str, folder: Path) -> str:
     records = rows.to_list() if hasattr(rows, "to_list") else rows
     if not isinstance(records, list | tuple) or not records:
         kind = "is empty" if isinstance(records, list | tuple) else f"is of type {type(rows).__name__}"
-        raise DataError(f"data: {split} {kind}; give a list of records, or a datasets.Dataset")
+        remedy = "give a list of records, or a datasets.Dataset"
+        if hasattr(rows, "to_dict"):  # a data frame
+            remedy += "; of a frame, to_dict('records')"
+        raise DataError(f"data: {split} {kind}; {remedy}")
     content = json.dumps(records, default=_plain).encode()
     name = sha256(content).hexdigest()[:16]
     (folder / name).write_bytes(content)

@@ -124,7 +124,9 @@ def test_folder_of_another_sweep_is_refused(stubbed):
     manifest = json.loads(manifest_file.read_text())
     manifest_file.write_text(json.dumps({**manifest, "grid": "model=proposed seed=..."}))
     before = stubbed.started()
-    with pytest.raises(RunError, match=r"contains another sweep \(model=proposed seed=\.\.\.\)"):
+    with pytest.raises(
+        RunError, match=r"contains another sweep \(model=proposed seed=\.\.\.\); add values to that one"
+    ):
         stubbed.launch(2)
     assert stubbed.launch(1, 2) == [51.0, 52.0]  # includes all its points, so the sweep is extended
     assert stubbed.started() == [*before, "seed2"]

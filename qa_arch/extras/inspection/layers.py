@@ -300,7 +300,8 @@ def _button(
     """The menu's entry of a layer: which heatmaps are visible, their titles with the scales of the colours,
     and the units along the axes."""
     scaled = [(label(layer, head), *_cells(layer, head)) for head in heads[layers.index(layer)]]
-    titles = [f"{name}: 0 to {cells.max()}{unit}" for name, cells, unit in scaled]
+    tops = [f"{cells.max()}%" if unit == "%" else f"{cells.max() / 10:.1f}%" for _, cells, unit in scaled]
+    titles = [f"{name}: 0 to {top}" for (name, _, _), top in zip(scaled, tops, strict=True)]
     changes: dict[str, Any] = {}
     for place in range(most):
         changes[f"annotations[{place}].text"] = titles[place] if place < len(titles) else ""

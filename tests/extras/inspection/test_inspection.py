@@ -134,7 +134,7 @@ def test_small_weights_are_drawn_in_per_mille_on_a_scale_of_their_own():
     for trace, title, weights in zip(figure.data, figure.layout.annotations, low.weights, strict=True):
         assert trace.z / 1000 == pytest.approx(weights, abs=0.00051)
         assert trace.zmax == round(1000 * weights.max()) <= 30
-        assert title.text.endswith(f": 0 to {trace.zmax}‰")
+        assert title.text.endswith(f": 0 to {trace.zmax / 10:.1f}%")
         assert "%{z}‰" in trace.hovertemplate
 
 
