@@ -70,8 +70,10 @@ def machine(tmp_path_factory):
     (glove.parent / "__init__.py").touch()
     np.save(glove / "glove_6B_50d_emb.npy", np.arange(150, dtype=np.float32).reshape(3, 50))
     pq.write_table(pa.table({"index": ["the", "zyzzyva", "who"]}), glove / "glove_6B_index.parquet")
-    for name in ("qa_arch", "baselines", "conf"):
-        (folder / "checkout" / name).parent.mkdir(exist_ok=True)
+    shutil.copytree(ROOT / "baselines", folder / "checkout/baselines")
+    (folder / "checkout/baselines/__pycache__").mkdir(exist_ok=True)
+    (folder / "checkout/baselines/__pycache__/old.pyc").touch()
+    for name in ("qa_arch", "conf"):
         (folder / "checkout" / name).symlink_to(ROOT / name)
     own = folder / "checkout" / OWN
     (own / "records/plain-s1").mkdir(parents=True)
