@@ -1,7 +1,7 @@
 """What distillation from a mixed ensemble adds, and what the head adds: the four arms of plan.md.
 
-Filled by: the tuning of README.md; then, from the commit that registered.json names, one sweep per arm,
-qa-arch evaluate --run RUN --final for each run, and qa-arch tables runs/ensemble_distillation --publish
+Filled by: the tuning of README.md; then, from the commit that registered.json names, card.py run teachers,
+students and score, and qa-arch tables 'runs/ensemble_distillation/*-s1[3-7]' --publish
 experiments/ensemble_distillation/records
 """
 
