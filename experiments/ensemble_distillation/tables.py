@@ -1,7 +1,7 @@
 """What distillation from a mixed ensemble adds, and what the head adds: the four arms of plan.md.
 
-Filled by: the tuning of README.md; then, from the commit that registered.json names, one sweep per arm,
-qa-arch evaluate --run RUN --final for each run, and qa-arch tables runs/ensemble_distillation --publish
+Filled by: the tuning of README.md; then, from the commit that registered.json names, card.py run teachers,
+students and score, and qa-arch tables 'runs/ensemble_distillation/*-s1[3-7]' --publish
 experiments/ensemble_distillation/records
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from qa_arch.files import read_yaml
 from qa_arch.provenance import read_registration
 from qa_arch.records import DEV
 from qa_arch.results.effects import P_HOLM, P_VALUE, delta_columns, effects, samples_of
@@ -18,12 +19,6 @@ from qa_arch.results.experiments import Wanted, records_table, registered_system
 from qa_arch.results.systems import System
 from qa_arch.results.tables import Table, text
 
-ARMS: Mapping[str, str] = {
-    "plain": "model=bert",
-    "together": "model=ablation/together loss=verifier_twins",
-}
-"""The arms that need no teacher; the commands of the other two name the ten runs of these."""
-SEEDS = "seed=13,14,15,16,17"
 TESTS: Mapping[str, Mapping[str, float]] = {
     f"together_distilled - {baseline}": {baseline: -1, "together_distilled": 1}
     for baseline in ("plain", "plain_distilled")
@@ -32,12 +27,12 @@ TESTS: Mapping[str, Mapping[str, float]] = {
 
 
 def tables(folder: Path) -> list[Table]:
+    plan = read_yaml(folder / "plan.yaml")
+    seeds = ",".join(map(str, plan["seeds"]))
     wanted = [
-        Wanted(
-            name,
-            f"qa-arch train -m experiment=ensemble_distillation model.name={name} {settings} {SEEDS}",
-        )
-        for name, settings in ARMS.items()
+        Wanted(name, f"qa-arch train -m {settings} seed={seeds}")
+        for name, settings in plan["arms"].items()
+        if "distillation=" not in settings  # the commands of the others name the ten runs of these
     ]
     runs = records_table(
         folder,

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from qa_arch.training.inputs import load_sets
 
     folder = use_config_dir(args.config_dir, args.trust)
-    configs = _compose(args.plan, arms, seeds, folder, args.trust)
+    configs = _compose(args.plan, arms, seeds, folder)
     (first, *_) = configs[next(iter(arms))].values()
     sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))
     runs = {
@@ -70,10 +70,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _compose(
-    plan: Path, arms: Mapping[str, str], seeds: Sequence[int], folder: str | None, trust: Sequence[str]
+    plan: Path, arms: Mapping[str, str], seeds: Sequence[int], folder: str | None
 ) -> dict[str, dict[int, Config]]:
     """Config of every arm and seed; ConfigError unless they share name and data, with a held-out dev set."""
-    from qa_arch.training import jobs
+    from qa_arch.config.compose import compose
+    from qa_arch.config.schema import validate
 
     configs: dict[str, dict[int, Config]] = {}
     for name, settings in arms.items():
@@ -82,7 +83,7 @@ def _compose(
             if any(word.lstrip("+").startswith("seed=") for word in words):
                 raise ConfigError("contains seed=...; list seeds in seeds")
             configs[name] = {
-                seed: jobs.plan([*words, f"seed={seed}"], config_dir=folder, trust=trust).config
+                seed: validate(compose([*words, f"seed={seed}"], folder))  # a teacher may be trained later
                 for seed in seeds
             }
         except (ConfigError, ValueError) as error:  # ValueError: an open quotation mark

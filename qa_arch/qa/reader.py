@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from threading import Lock
-from typing import Any, NoReturn, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack, overload
 
 import numpy as np
 from torch import nn
@@ -31,11 +31,13 @@ from qa_arch.manifest import module_of
 from qa_arch.metrics.abstention import confidences
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, run_model
-from qa_arch.qa.answers import Answer, Query, Span
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.search import SpanCollector
 from qa_arch.records import RunRecord
 from qa_arch.types import Candidate, Example, Prediction, QuestionSet
+
+if TYPE_CHECKING:  # imported where questions are answered: training and scoring need no pydantic
+    from qa_arch.qa.answers import Answer, Query, Span
 
 log = logging.getLogger(__name__)
 Texts = str | Sequence[str]
@@ -153,6 +155,8 @@ class Reader:
         ``distinct``. Raises ConfigError for a wrong type or value, an empty question or text, or unequal
         numbers of questions and texts, DataError for invalid Unicode.
         """
+        from qa_arch.qa.answers import Query
+
         if isinstance(question, str):
             return self.answer([Query(question, _texts(context), **options)])[0]
         if not isinstance(question, list | tuple):
@@ -332,6 +336,8 @@ class Reader:
 
     def _answer(self, query: Query, predictions: Sequence[Prediction]) -> Answer:
         """The most confident span of the documents in which "no answer" does not win."""
+        from qa_arch.qa.answers import Answer, Span
+
         threshold = self.null_threshold if query.null_threshold is None else float(query.null_threshold)
         spans: list[Span] = []
         null_confidences = []
@@ -392,6 +398,8 @@ class Reader:
 
 def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query]:
     """Queries of (question, documents); an error names the pair, counted from 0."""
+    from qa_arch.qa.answers import Query
+
     for number, pair in enumerate(pairs):
         try:
             if isinstance(pair, str | Mapping):  # two characters, or the names of two columns, would unpack

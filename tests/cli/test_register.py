@@ -63,6 +63,14 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     assert path.with_name(REGISTERED).read_bytes() == written
 
 
+def test_arm_whose_teacher_is_not_trained_yet_is_registered(qa_arch, plan, read_json):
+    student = f"{CLOSED} model.name=taught distillation=soft_targets distillation.teacher=runs/debug/plain"
+    path = plan(f"arms: {{plain: {CLOSED}, taught: {student}}}\nseeds: [13]\n")
+    code, _, err = qa_arch("register", path)
+    assert code == 0, err
+    assert set(read_json(path.with_name(REGISTERED))["runs"]) == {"plain", "taught"}
+
+
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
 
