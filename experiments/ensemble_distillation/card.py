@@ -311,7 +311,8 @@ def train_students(runs: Mapping[str, Sequence[str]], parallel: int) -> None:
 def score(runs: Mapping[str, Sequence[str]], parallel: int) -> None:
     """Score each finished run on the test set, once, which logs the access."""
     if provenance.read_registration(HERE) is None:
-        raise ConfigError(f"{HERE}: nothing is registered; qa-arch register {HERE.name}/{PLAN}, then train")
+        plan = HERE.relative_to(ROOT) / PLAN
+        raise ConfigError(f"{HERE}: nothing is registered; qa-arch register {plan}, pack and train")
     unfinished = not_done(TEACHERS, runs)
     launches = []
     for name in not_done(SCORE, runs):
