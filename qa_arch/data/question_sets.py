@@ -163,9 +163,8 @@ _LISTS = '{"text": [...], "answer_start": [...]}'
 def _listed(fields: Mapping[str, Any], name: str) -> list[Any]:
     """Answers from a list of objects (SQuAD) or an object of lists (Hugging Face hub), as the former."""
     value = fields.get(name)
-    if isinstance(value, str):  # as in a CSV file, whose reader does not come here
-        fault = f"is a string ({clip(value)}); write {_LISTS}, with empty lists for no answer"
-        raise RecordError(name, fault)
+    if isinstance(value, str):  # what a table prints of lists, or a text without its place
+        raise RecordError(name, f"is a string ({clip(value)}); it must be a list, or {_LISTS}")
     if not isinstance(value, dict):
         return list(require_field(fields, name, list))
     texts = require_field(value, "text", list, f"{name}.")

@@ -237,6 +237,8 @@ _LATEX_CODE = _LATEX | {
     "_": r"\char95{}",  # \_ is a rule in the default font encoding, and is copied as a space
     "'": r"\textquotesingle{}",
 }
+_MINUS = re.compile(r"(?<![\w.-])-(?=[\d.])")
+"""The sign of a number, which LaTeX would set as a hyphen."""
 _CODE = re.compile(r"(`[^`]+`|(?<![\w-])--[a-z][\w-]*)")
 """Code between backticks, and options without them."""
 
@@ -282,6 +284,8 @@ def _latex_note(note: str) -> str:
 def _escaped(text: str, replacements: Mapping[str, str] = _LATEX) -> str:
     """``text`` escaped for LaTeX."""
     special = "".join(map(re.escape, replacements))
+    if replacements is _LATEX:
+        text = _MINUS.sub("−", text)
     # Two hyphens in a row would be a dash, two apostrophes a quotation mark.
     pattern = f"-(?=-)|'(?=')|[{special}]"
     return re.sub(pattern, lambda match: replacements.get(match[0], match[0] + "{}"), text)

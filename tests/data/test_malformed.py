@@ -41,7 +41,7 @@ RECORD_CASES = {
     "text_as_answers": (
         (*Q1, "answers"),
         "mill",
-        [AT_Q1, "answers: is a string ('mill'); write {\"text\": [...]"],
+        [AT_Q1, "answers: is a string ('mill'); it must be a list, or {\"text\": [...]"],
     ),
     "empty_answers": ((*Q1, "answers"), [], [AT_Q1, "answers: is empty", "set is_impossible to true"]),
     "text_as_answer": (GOLD, "mill", [AT_Q1, "answers[0]: is a string", "must be an object"]),

@@ -39,6 +39,8 @@ def test_special_characters_are_escaped():
     ]
     assert r"\caption{a \textbar{} b \# c\_}" in latex(odd)
     assert "\nx \\textbar{}y & F1" in latex(odd)
+    assert "q & $-$1.2 " in latex(odd)  # LaTeX would set a hyphen
+    assert "1e-4 on 2026-11-28, $-$0.5" in latex(Table("1e-4 on 2026-11-28, -0.5", [], []))
     stars = [{"name": "[2] ''x"}, {"name": "*"}]  # bare, they would be an option of the end of the row before
     lines = latex(Table("t", [text("name", "[1]")], stars)).splitlines()
     assert [line for line in lines if "{[}" in line or "*" in line] == [
