@@ -113,6 +113,7 @@ def cache_file(folder: str | os.PathLike[str], key_parts: Mapping[str, Any], suf
 
 def write_sealed(path: Path, *parts: bytes | memoryview) -> None:
     """Write the hash of the ``parts``, then the parts, without joining them in memory."""
+    # A large array is hashed and written from where it lies.
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)

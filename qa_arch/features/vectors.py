@@ -267,6 +267,7 @@ def _from_text(
             wanted.add(word.lower())
         elif wanted is not None and word not in wanted:
             continue
+        # A dict keeps the order of the file.
         words_read[word] = None
         block.append((number, numbers))
         if len(block) == BLOCK:

@@ -284,6 +284,7 @@ def _latex_note(note: str) -> str:
 def _escaped(text: str, replacements: Mapping[str, str] = _LATEX) -> str:
     """``text`` escaped for LaTeX."""
     special = "".join(map(re.escape, replacements))
+    # Code is copied, so its hyphens stay.
     if replacements is _LATEX:
         text = _MINUS.sub("−", text)
     # Two hyphens in a row would be a dash, two apostrophes a quotation mark.
