@@ -390,7 +390,6 @@ def describe(kind: str) -> Device:
 
 def reset_peak_memory() -> None:
     """Free unused memory and reset its peak, which may stem from an earlier run in this process."""
-    # What an earlier run of this process left would count as this one's.
     gc.collect()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
