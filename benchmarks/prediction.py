@@ -34,7 +34,7 @@ from qa_arch.qa.reader import Reader
 from qa_arch.tensors import Batch
 from qa_arch.types import QuestionSet
 
-QUESTIONS, ROUNDS = 64, 2
+QUESTIONS, ROUNDS = 48, 2
 BATCH = 16
 Ask = Callable[[int, int], dict[str, Any]]
 """Function (batch size, number of questions) -> reply of a running peer."""

@@ -6,8 +6,8 @@ import os
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 
 from benchmarks.processes import QA_ARCH, output_of
 from benchmarks.targets import Measure, Measurement
@@ -22,7 +22,7 @@ def help_text(quick: bool) -> Measurement:
 
 def first_step(quick: bool) -> Measurement:
     """A new process without cached features, until it reports the first optimizer step."""
-    times = median_time([_to_first_step() for _ in range(1 if quick else 2)])
+    times = _to_first_step()
     return Measurement(times.wall, times.cpu, times, note="model=bert experiment=demo, nothing cached")
 
 
@@ -46,18 +46,17 @@ def _to_first_step() -> Timed:
 
 
 def sweep_overhead(quick: bool) -> Measurement:
-    """Median difference between a sweep of one point and the same single run, each a new process."""
-    pairs = alternate(lambda: _train_tiny("-m"), _train_tiny, 1 if quick else 2, warm=False)
-    wall, cpu = (
-        median(getattr(a, clock) - getattr(b, clock) for a, b in zip(pairs.ours, pairs.theirs, strict=True))
-        for clock in ("wall", "cpu")
-    )
-    return Measurement(wall, cpu, median_time(pairs.ours), median_time(pairs.theirs), "model=bert debug=fast")
+    """A sweep of one point minus the same single run, each a new process."""
+    return _difference(lambda: _train_tiny("-m"), _train_tiny)
 
 
 def further_point(quick: bool) -> Measurement:
     """A sweep of two points minus one of a single point."""
-    pairs = alternate(lambda: _train_tiny("-m", seeds="1,2"), lambda: _train_tiny("-m"), 1, warm=False)
+    return _difference(lambda: _train_tiny("-m", seeds="1,2"), lambda: _train_tiny("-m"))
+
+
+def _difference(ours: Callable[[], None], theirs: Callable[[], None]) -> Measurement:
+    pairs = alternate(ours, theirs, 1, warm=False)
     wall, cpu = (getattr(pairs.ours[0], clock) - getattr(pairs.theirs[0], clock) for clock in ("wall", "cpu"))
     return Measurement(wall, cpu, pairs.ours[0], pairs.theirs[0], "model=bert debug=fast")
 
