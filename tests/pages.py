@@ -1,8 +1,19 @@
-"""The qa-arch commands in the code blocks of a page."""
+"""The qa-arch commands in the code blocks of a page, and the extras that experiments need."""
 
 import re
 import shlex
+from pathlib import Path
 
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EXTRA = {
+    "pretraining": "pretraining",
+    "paraphrases": "selection",
+    "question_types": "selection",
+    "table_2_2": "selection",
+}
+"""Experiment -> extra whose models it trains; its records stay if the extra is deleted."""
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 CALL = re.compile(r"^(?:srun \S+ )?qa-arch (.*)|-m qa_arch\.cli\.main (.*)")
 
@@ -33,3 +44,13 @@ def points(call: list[str]) -> list[list[str]]:
 def _values(word: str) -> list[str]:
     key, _, values = word.partition("=")
     return [f"{key}={value}" for value in values.split(",")] if values else [word]
+
+
+def lacks_extra(experiment: str) -> bool:
+    """Whether the extra whose models it trains is deleted here."""
+    return experiment in EXTRA and not (ROOT / "qa_arch/extras" / EXTRA[experiment]).is_dir()
+
+
+def skip_without_extra(experiment: str) -> None:
+    if lacks_extra(experiment):
+        pytest.skip(f"{experiment} trains models of the extra {EXTRA[experiment]}, which is deleted here")

@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from pages import skip_without_extra
 
 from qa_arch.files import write_json
 from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
@@ -18,6 +19,7 @@ FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
+    skip_without_extra(folder.name)
     monkeypatch.chdir(ROOT)  # commands in the notes name paths relative to it
     tables = experiment_tables(folder)
     present = [(folder / f"table{suffix}").is_file() == bool(tables) for suffix in (*FORMS, ".json")]
@@ -44,6 +46,7 @@ def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
 )
 def test_committed_figures_match_the_records(folder, tmp_path):
     """Byte for byte under the pinned matplotlib; other versions render slightly differently."""
+    skip_without_extra(folder.name)
     copy = shutil.copytree(ROOT / folder, tmp_path / folder.name)
     committed = {path.name: path.read_bytes() for kind in ("svg", "png") for path in copy.glob(f"*.{kind}")}
     drawn = {path.name: path.read_bytes() for path in experiment_figures(copy)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from pages import commands, points
+from pages import commands, lacks_extra, points, skip_without_extra
 
 from qa_arch.cli.main import COMMANDS, main
 from qa_arch.results import experiments
@@ -28,25 +28,12 @@ MOSTLY_SLOW = [
     pytest.param(folder, marks=() if folder.name in FAST else pytest.mark.slow) for folder in FOLDERS
 ]
 HEADER = ("Question", "Command", "Hours", "Expected", "Results")
-EXTRA = {
-    "pretraining": "pretraining",
-    "paraphrases": "selection",
-    "question_types": "selection",
-    "table_2_2": "selection",
-}
-"""Experiment -> extra whose models it trains; its records stay if the extra is deleted."""
 NGRAM = 8
 """Consecutive words that count as a quotation."""
 
 
 def folder_name(folder: Path) -> str:
     return folder.name
-
-
-def skip_without_extra(experiment: str) -> None:
-    extra = EXTRA.get(experiment)
-    if extra and not (ROOT / "qa_arch/extras" / extra).is_dir():
-        pytest.skip(f"{experiment} trains models of the extra {extra}, which is deleted here")
 
 
 def ngrams(text: str) -> Iterator[tuple[str, ...]]:
@@ -134,7 +121,7 @@ def pending_rows() -> list[tuple[str, str, str]]:
         for other in ("baseline_table", "pairwise_table", "sets_table"):
             patch.setattr(experiments, other, lambda folder, title, *given, **options: Table(title, [], []))
         for folder in FOLDERS:
-            if "records_table(" in (folder / TABLES).read_text():
+            if "records_table(" in (folder / TABLES).read_text() and not lacks_extra(folder.name):
                 experiment_tables(folder)
     return list(dict.fromkeys(rows))
 
