@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import sdpa_mask
 
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import from_extras
@@ -39,6 +36,7 @@ def attention(
     **kwargs,
 ) -> tuple[Tensor, None]:
     """Attention function for transformers: (B, heads, T, D) each -> (B, T, heads, D), None."""
+    from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
     def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         return sdpa_attention_forward(module, query, key, value, mask, dropout, **kwargs)[0]
@@ -48,12 +46,14 @@ def attention(
 
 def use_fused(backbone: PreTrainedModel) -> None:
     """Switch a backbone with torch's fused attention to the one above; leave others unchanged."""
+    # Here, as a graph or a model of words is asked in half the time without transformers' modules.
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
     if backbone.config._attn_implementation == "sdpa":
+        AttentionInterface.register(NAME, attention)
+        AttentionMaskInterface.register(NAME, sdpa_mask)
         backbone.set_attn_implementation(NAME)
-
-
-AttentionInterface.register(NAME, attention)
-AttentionMaskInterface.register(NAME, sdpa_mask)
 
 
 Freeze = Literal["none", "all"] | int

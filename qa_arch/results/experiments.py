@@ -542,7 +542,9 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
         delta, significant = row["delta"], row["p_holm"] < 0.05
         panel.hlines(line, low, high, color=COLOURS[0] if significant else GREY, linewidth=5, zorder=2)
         panel.plot(delta, line, "o", color=INK, markersize=5, zorder=3)
-        label = panel.text(delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK)
+        label = panel.text(
+            delta, line - 0.2, f"{delta:+.2f}", ha="center", va="bottom", fontsize=8, color=INK
+        )
         label.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.6})  # over the line at zero
 
 

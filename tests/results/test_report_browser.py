@@ -196,7 +196,7 @@ def test_link_of_a_system_opens_the_details_of_its_run(report, visit):
     assert detail.is_visible()
     until(page, "document.querySelector('#figure-run-2-loss .plot')?.data?.length >= 2")
     record = dict(
-        row.split("\t") for row in detail.locator("table").first.locator("tbody tr").all_inner_texts()
+        row.split("\t") for row in detail.locator("table").last.locator("tbody tr").all_inner_texts()
     )
     assert (record["seed"], record["commit"]) == ("1", "abcdef012345, with uncommitted changes")
     command = page.locator("details:has(#run-2) .empty code").last.inner_text()

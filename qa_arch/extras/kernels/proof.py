@@ -30,7 +30,6 @@ import torch
 from torch import Tensor
 
 from qa_arch.errors import RunError, UnavailableError
-from qa_arch.extras.kernels.autograd import recur_fused
 from qa_arch.files import hold, write_json
 from qa_arch.nn import match_lstm  # which imports this module: its functions are looked up when called
 from qa_arch.nn import match_lstm as loops
@@ -68,7 +67,11 @@ def recurrence(
         raise UnavailableError(
             f"model.kernel=fused: cannot run here ({verdict}); use model.kernel=auto or plain"
         )
-    return None if verdict else recur_fused
+    if verdict:
+        return None
+    from qa_arch.extras.kernels.autograd import recur_fused
+
+    return recur_fused
 
 
 def supports(inputs: Tensor) -> bool:
@@ -212,6 +215,8 @@ def states_and_gradients(recur: Callable[..., Tensor], arguments: Sequence[Tenso
 def difference(arguments: Sequence[Tensor], tolerance: float, gradient_tolerance: float) -> str:
     """First state or gradient that differs from the plain loop in float64, relative to the largest entry if
     that is above 1; empty if none does."""
+    from qa_arch.extras.kernels.autograd import recur_fused
+
     wide = [x.detach().double().requires_grad_() if x.is_floating_point() else x for x in arguments]
     fused, exact = (
         states_and_gradients(recur_fused, arguments),

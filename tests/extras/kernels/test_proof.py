@@ -14,6 +14,7 @@ import torch
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.extras.kernels import autograd
 from qa_arch.extras.kernels import proof as kernels
 from qa_arch.extras.kernels.proof import recorded_verdict
 from qa_arch.models.store import check_model
@@ -200,7 +201,7 @@ def test_check_allows_for_rounding_in_wide_layers(monkeypatch, factor, passed):
             *(x.float() if x.is_floating_point() else x for x in arguments)
         )
 
-    monkeypatch.setattr(kernels, "recur_fused", recurrence)
+    monkeypatch.setattr(autograd, "recur_fused", recurrence)
     assert (kernels.check("cpu", 64, "highest") == "") == passed
 
 
@@ -215,8 +216,8 @@ def test_check_allows_for_rounding_in_wide_layers(monkeypatch, factor, passed):
     ids=["states", "nan", "gradients"],
 )
 def test_check_names_what_differs(monkeypatch, corrupt, reason):
-    recur_fused = kernels.recur_fused
-    monkeypatch.setattr(kernels, "recur_fused", lambda *arguments: corrupt(recur_fused(*arguments)))
+    recur_fused = autograd.recur_fused
+    monkeypatch.setattr(autograd, "recur_fused", lambda *arguments: corrupt(recur_fused(*arguments)))
     verdict = kernels.check("cpu", 4, torch.get_float32_matmul_precision())
     assert reason in verdict
     assert "(fp32, steps=2, B=2, Q=3)" in verdict
