@@ -32,7 +32,7 @@ def site(tmp_path_factory) -> Path:
 @pytest.fixture
 def copy(tmp_path) -> Path:
     """A copy of the checkout's pages and figures to edit, without notebooks, which need the records."""
-    pages = shutil.ignore_patterns("records", "results", "*.ipynb", "*.py", "*.pyc", "__pycache__")
+    pages = shutil.ignore_patterns("records", "results", "*.ipynb", "__pycache__")
     for folder in ("experiments", "benchmarks"):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=pages)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
