@@ -15,6 +15,7 @@ import ssl
 import tempfile
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -257,23 +258,23 @@ def _from_text(
     """What ``read_vectors`` keeps of the first ``most`` lines, or of all; other numbers are not parsed."""
     width = _detect_layout(path, dim)[1]
     wanted = None if words is None else _forms(words)
-    words_read: dict[str, None] = {}
+    words_read: dict[str, None] = {}  # in the order of the file
+
+    def kept() -> Iterator[tuple[int, bytes]]:
+        """(line number, numbers) of the lines whose vectors are kept."""
+        for number, word, numbers in islice(_text_lines(path, dim), most):
+            if word in words_read:
+                continue
+            if wanted is not None and len(words_read) < keep:
+                wanted.add(word.lower())
+            elif wanted is not None and word not in wanted:
+                continue
+            words_read[word] = None
+            yield number, numbers
+
+    lines = kept()
     matrix = bytearray(4 * width)  # row 0; grown in place, as a list of rows would need the memory twice
-    block: list[tuple[int, bytes]] = []
-    for number, word, numbers in islice(_text_lines(path, dim), most):
-        if word in words_read:
-            continue
-        if wanted is not None and len(words_read) < keep:
-            wanted.add(word.lower())
-        elif wanted is not None and word not in wanted:
-            continue
-        # A dict keeps the order of the file.
-        words_read[word] = None
-        block.append((number, numbers))
-        if len(block) == BLOCK:
-            matrix += _parse(path, block, width).data
-            block.clear()
-    if block:
+    while block := list(islice(lines, BLOCK)):
         matrix += _parse(path, block, width).data
     return WordVectors(tuple(words_read), np.frombuffer(matrix, np.float32).reshape(-1, width))
 
@@ -281,7 +282,7 @@ def _from_text(
 def _parse(path: Path, block: Sequence[tuple[int, bytes]], width: int) -> NDArray[np.float32]:
     """(N, ``width``) numbers of the lines ``block``, (line number, text) each; DataError for one of them."""
     names = [str(column) for column in range(width)]
-    try:
+    with suppress(pa.ArrowInvalid):
         columns = csv.read_csv(
             pa.BufferReader(b"\n".join(numbers for _, numbers in block)),
             csv.ReadOptions(column_names=names, use_threads=False, block_size=2**30),
@@ -290,10 +291,8 @@ def _parse(path: Path, block: Sequence[tuple[int, bytes]], width: int) -> NDArra
         ).columns
         # Rounded as by other readers: from text to double, then to single precision.
         rows = np.stack([column.to_numpy() for column in columns], 1, dtype=np.float32, casting="same_kind")
-    except pa.ArrowInvalid:
-        rows = np.full((1, width), np.nan, np.float32)
-    if np.isfinite(rows).all() and len(rows) == len(block):
-        return rows
+        if len(rows) == len(block) and np.isfinite(rows).all():
+            return rows
     # Slower, and more patient with spaces: it knows the line.
     return np.stack([_parse_line(path, number, numbers, width) for number, numbers in block])
 
