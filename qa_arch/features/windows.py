@@ -177,16 +177,8 @@ def prepare(
     """
     template = probe(tokenizer, segments)
     check_lengths(max_length, stride, max_question, template.specials)
-    # Each distinct text is tokenised once: some five questions share a paragraph.
-    texts: dict[str, int] = {}
-    context_text, question_text = (
-        np.array([texts.setdefault(text, len(texts)) for text in column], np.int32)
-        for column in (
-            [example.context for example in questions.examples],
-            [example.question.lstrip() for example in questions.examples],
-        )
-    )
-    columns = tokenize(list(texts), backend_of(tokenizer))
+    texts, context_text, question_text = _distinct(questions)
+    columns = tokenize(texts, backend_of(tokenizer))
     full_length = np.diff(columns.text_offsets)[question_text]
     question_length = np.minimum(full_length, max(max_question, longest_question)).astype(np.int32)
     # A question above the limit takes no room from its passage: its windows grow instead.
@@ -216,6 +208,15 @@ def prepare(
     )
     _check_against_tokenizer(tokenizer, questions, table)
     return table
+
+
+def _distinct(questions: QuestionSet) -> tuple[list[str], Ints, Ints]:
+    """Distinct texts of a set, to be tokenised once each (some five questions share a paragraph), and the
+    number of each question's passage and of its own text, stripped on the left."""
+    number: dict[str, int] = {}
+    contexts = [number.setdefault(e.context, len(number)) for e in questions.examples]
+    own = [number.setdefault(e.question.lstrip(), len(number)) for e in questions.examples]
+    return list(number), np.array(contexts, np.int32), np.array(own, np.int32)
 
 
 def _windows(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Longs, Longs, Longs]:
