@@ -274,8 +274,9 @@ def within_flops(data: TrainingData, flops: float, *, world: int) -> Trainer:
             f"trainer.max_flops: {settings.max_flops:g} are {epochs:.2f} epochs of this model, more than"
             f" trainer.epochs={settings.epochs}; set trainer.epochs={math.ceil(epochs)}"
         )
-    log.info("trainer.max_flops: %d optimizer steps, %.2f epochs", max(1, round(steps)), epochs)
-    return replace(settings, max_steps=max(1, round(steps)))
+    whole = max(1, round(steps))
+    log.info("trainer.max_flops: %d optimizer steps, %.2f epochs", whole, epochs)
+    return replace(settings, max_steps=whole)
 
 
 def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]:
