@@ -260,7 +260,7 @@ def _from_text(
     wanted = None if words is None else _forms(words)
     words_read: dict[str, None] = {}  # in the order of the file
 
-    def kept() -> Iterator[tuple[int, bytes]]:
+    def selected() -> Iterator[tuple[int, bytes]]:
         """(line number, numbers) of the lines whose vectors are kept."""
         for number, word, numbers in islice(_text_lines(path, dim), most):
             if word in words_read:
@@ -272,7 +272,7 @@ def _from_text(
             words_read[word] = None
             yield number, numbers
 
-    lines = kept()
+    lines = selected()
     matrix = bytearray(4 * width)  # row 0; grown in place, as a list of rows would need the memory twice
     while block := list(islice(lines, BLOCK)):
         matrix += _parse(path, block, width).data
