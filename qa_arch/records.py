@@ -42,6 +42,8 @@ SCHEMA = 4
 """A change of it comes with a script that migrates records; no code here reads earlier ones."""
 MIGRATION = "experiments/migrate_records.py"
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
+STEP_LOSSES = "train_loss_by_step"
+"""Key of an epoch: optimizer step, as text, -> mean loss of training since the previous entry."""
 
 THRESHOLD_0 = "threshold_0"
 """Null threshold 0."""
@@ -214,6 +216,11 @@ class Epoch(_Extensible):
         """Field or metric by name; None if the epoch has no such number."""
         value = self.metrics.get(key, getattr(self, key, None))
         return value if isinstance(value, int | float) else None
+
+    @property
+    def step_losses(self) -> dict[int, float]:
+        """Losses within the epoch by optimizer step, as often as ``trainer.log_every`` asked for them."""
+        return {int(step): loss for step, loss in self.metrics.get(STEP_LOSSES, {}).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

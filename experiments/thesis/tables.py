@@ -1,7 +1,7 @@
 """Chapter 5: the baselines against the proposed model on SQuAD 2.0.
 
 Filled by: the commands of the rows below, then
-qa-arch tables runs/thesis --publish experiments/thesis/records
+qa-arch tables runs/thesis --publish experiments/thesis/records/full
 """
 
 from __future__ import annotations
@@ -12,7 +12,19 @@ from pathlib import Path
 from qa_arch.results.experiments import Published, Wanted, learning_curves, records_table
 from qa_arch.results.tables import Table
 
+FULL, REDUCED = "full", "reduced"
+"""Folders of records: the thesis's encoders on all of SQuAD 2.0, and MiniLM on a part of it."""
 MODELS = ("albert", "roberta", "distilbert", "bert", "proposed")
+CURVES = ("calibration_exact", "calibration_f1", "train_loss", "calibration_loss")
+COLUMNS = (
+    *("model", "batch", "exact", "f1", "HasAns_f1", "NoAns_f1", "recall", "null_threshold"),
+    *("parameters", "seconds", "examples_per_second", "peak_memory_mb"),
+)
+SMALL = (
+    "qa-arch train experiment=real_part name=thesis data=balanced data.calibration=null"
+    " data.hold_out_share=0.2 data.train_questions=5000 trainer.epochs=10 trainer.select=forced_auc"
+    " calibration.prior=0.5"
+)
 UNSTATED = "threshold and evaluator as published, not stated here"
 
 
@@ -21,10 +33,8 @@ def tables(folder: Path) -> list[Table]:
         records_table(
             folder,
             "Chapter 5: baselines against the proposed model, SQuAD 2.0 dev",
-            columns=(
-                *("model", "batch", "exact", "f1", "HasAns_f1", "NoAns_f1", "recall", "null_threshold"),
-                *("parameters", "seconds", "examples_per_second", "peak_memory_mb"),
-            ),
+            columns=COLUMNS,
+            records=FULL,
             published=[
                 Published(
                     "BERT-base",
@@ -48,7 +58,18 @@ def tables(folder: Path) -> list[Table]:
                 "recall is the mean over questions of the token recall at the best gold answer",
                 "8 and 6 are the thesis's batch sizes",
             ],
-        )
+        ),
+        records_table(
+            folder,
+            "Chapter 5 at reduced size: MiniLM, 5,000 questions, dev fold A",
+            columns=COLUMNS,
+            records=REDUCED,
+            wanted=[
+                Wanted(model, f"{SMALL} model={model} trainer.batch_size={batch}", batch=batch)
+                for model, batch in (("bert", 8), ("proposed", 8), ("bert", 6))
+            ],
+            notes=["one seed; the epoch with the best `forced_auc` on the held-out articles"],
+        ),
     ]
 
 
@@ -60,9 +81,12 @@ def _wanted(model: str) -> list[Wanted]:
 
 
 def figures(folder: Path) -> list[Sequence[Path]]:
-    losses = ("train_loss", "calibration_loss")
+    """One figure a model, as the thesis's Figures 5.1 to 5.3."""
     return [
-        learning_curves(folder, "exact", "EM by epoch", ["calibration_exact"]),
-        learning_curves(folder, "f1", "F1 by epoch", ["calibration_f1"]),
-        learning_curves(folder, "losses", "Losses by epoch", losses),
+        learning_curves(folder, f"{prefix}{model}", title, CURVES, records=records, model=model)
+        for model in MODELS
+        for records, prefix, title in (
+            (FULL, "", f"{model} on SQuAD 2.0 by epoch"),
+            (REDUCED, "reduced_", f"{model} on 5,000 questions by epoch"),
+        )
     ]

@@ -224,13 +224,20 @@ def pairwise_table(
 
 
 def learning_curves(
-    folder: Path, file: str, title: str, measures: Sequence[str], *, records: Globs = "**"
+    folder: Path,
+    file: str,
+    title: str,
+    measures: Sequence[str],
+    *,
+    records: Globs = "**",
+    model: str | None = None,
 ) -> Sequence[Path]:
-    """Draw ``measures`` by epoch, one line per system."""
+    """Draw ``measures`` by epoch, one line per system; of ``model`` alone, if given."""
     for key in measures:
         if key not in EPOCH:
             raise ConfigError(f"measures: unknown measure '{key}'{suggest(key, EPOCH)}")
-    runs = [run for run in recorded(folder, records) if run[1].epochs]
+    trained = [run for run in recorded(folder, records) if run[1].epochs]
+    runs = [run for run in trained if model in (None, run[1].model)]
     if not runs:
         return ()
     for key in measures:

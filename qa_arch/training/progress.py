@@ -15,10 +15,9 @@ import torch
 from torch.distributed.tensor import DTensor
 
 from qa_arch import terminal
+from qa_arch.records import STEP_LOSSES
 from qa_arch.training.module import TrainingModule
 
-STEP_LOSSES = "train_loss_by_step"
-"""Key of an epoch's record: optimizer step, as text, -> mean loss since the previous entry."""
 MAX_STEP_LOSSES = 50
 """Largest number of losses within an epoch that its record keeps."""
 LOGGED_NAMES = {
