@@ -525,6 +525,11 @@ class RunRecord:
         points = self.scores.get(split, {})
         return next((points[name] for name in (*COMPARED, *points) if name in points), None)
 
+    def overlap(self, split: str) -> tuple[str, ...]:
+        """Articles of a scored set that are in the training data too (``evaluate --allow-overlap``)."""
+        point = self.compared_point(split)
+        return () if point is None else point.overlap
+
     @property
     def tuning_score(self) -> float | None:
         """Calibration score that a search maximises, at the fitted null threshold if there is one; None if
@@ -802,6 +807,8 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         limit = record.threshold.value if record.threshold else None
         if limit is not None and not math.isfinite(limit):
             raise ConfigError("threshold.value: expected a finite number, or null")
+        if record.best_epoch is not None and not 0 <= record.best_epoch < len(record.epochs):
+            raise ConfigError(f"best_epoch: {record.best_epoch} is none of the {len(record.epochs)} epochs")
     except ConfigError as error:
         raise RunError(f"{path}: {error}; score the run again or copy it again") from None
     _check_names(record, path)

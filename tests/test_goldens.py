@@ -42,6 +42,7 @@ VARYING = {
     for pattern, text in {
         r"\d{4}-\d\d-\d\dT[\d:]+(\.\d+)?(\+00:00|Z)": "DATE",
         r"written \d{4}-\d\d-\d\d": "written DATE",
+        r"\d{4}-\d\d-\d\d by qa_arch": "DATE by qa_arch",
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\d+\.\d MB": "N MB",
         r'"(code|commit)": (".*"|null)': r'"\1": CODE',

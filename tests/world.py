@@ -42,7 +42,7 @@ SYSTEMS = {"bert": 0.6, "proposed": 0.85}
 """System -> share of its questions that it gets right."""
 SUITE = """sets:
   dev: {data: dev.json, unit: passage, published: {people: 89.5}}
-  more: {data: calibration.json}
+  more: {data: more.json}
 """
 FILES = "data=files data.train=train.json data.calibration=calibration.json data.dev=dev.json"
 ARM = f"model=bert debug=fast {FILES} data.open_dev=false name=planned"
@@ -72,10 +72,12 @@ def build(folder: Path) -> Path:
     write_atomic(folder / "suite.yaml", SUITE)
     for name, plan in PLANS.items():
         write_atomic(folder / f"experiments/planned/{name}.yaml", plan)
+    more = generate(4, 6, 2, "dev")
+    write_json(folder / "more.json", write(more))
     for model, right in SYSTEMS.items():
         for seed in (1, 2):
             write_run(folder / f"runs/trial/{model}-s{seed}", model, seed, right, sets)
-        write_run(folder / f"other/{model}-s1", model, 1, right, {**sets, DEV: generate(4, 6, 2, "dev")})
+        write_run(folder / f"other/{model}-s1", model, 1, right, {**sets, DEV: more})
     failed = replace(invented_record("bert", 3, "trial"), status="failed", error="ValueError: NaN loss")
     write_record(folder / "runs/trial/bert-s3", failed)
     adopted = replace(invented_record("gpt-x", 0, "adopted"), data={DEV: SplitFacts.of(sets[DEV])})

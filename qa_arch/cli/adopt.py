@@ -89,6 +89,10 @@ def _adopt_model(args: argparse.Namespace) -> int:
         raise ConfigError(f"{checkpoint}: is a downloaded checkpoint; adopt it alone, then name its folder")
     if checkpoint is None:
         refuse_options(args, ("set",), f"is for a downloaded checkpoint, and {first} is a run")
+    if not args.calibration:
+        refuse_options(args, ("language",), "is that of --calibration, which is missing")
+        if args.on_error != "raise":
+            raise ConfigError("--on-error is for --calibration, which is missing")
     from qa_arch.config.compose import compose, parse_sections
 
     changes = parse_sections(args.set)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options
+from qa_arch.cli.runs import add_options, refuse_options
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
@@ -20,7 +20,7 @@ from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
-from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
+from qa_arch.records import CALIBRATION, DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results import notebooks
 from qa_arch.results.columns import by_measure, runs_table
 from qa_arch.results.compare import (
@@ -97,10 +97,14 @@ def run_tables(args: argparse.Namespace) -> int:
         return _write_all()
     roots = args.runs or ["runs"]
     if args.publish:
+        refuse_options(
+            args, ("columns", "expected_best", "per_run"), "is for tables, which --publish does not print"
+        )
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
     if args.expected_best:
+        refuse_options(args, ("columns", "per_run"), "is for tables of runs; leave it out of --expected-best")
         print_table(expected_best_table(find_runs(roots)), form=args.format)
         return 0
     per_run = args.per_run or not {"seed", "run"}.isdisjoint(args.columns or ())
@@ -126,8 +130,9 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None, per_ru
     experiments = [
         root for root in roots if (Path(root) / TABLES).is_file() and Path(root).resolve().parent == trusted
     ]
-    if experiments and columns is not None:
-        raise ConfigError(f"--columns: {experiments[0]}/{TABLES} defines its own columns; name runs instead")
+    if experiments and (columns is not None or per_run):
+        given = "--per-run" if columns is None else "--columns"
+        raise ConfigError(f"{given}: {experiments[0]}/{TABLES} defines its own rows and columns; name runs")
     tables = [table for root in experiments for table in experiment_tables(Path(root))]
     others = [root for root in roots if root not in experiments]
     for runs in by_measure(find_runs(others)) if others else ():
@@ -202,15 +207,16 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     texts = "the scored questions, to show their texts and group untagged ones by question word"
     add("--data", nargs="+", metavar="FILE", help=f"{texts}: {usage()}")
     add_options(parser, "--unit")
-    add("--top", type=int, default=20, metavar="N", help="maximum questions to show (default: 20)")
+    add("--top", type=int, metavar="N", help="maximum questions to show (default: 20)")
     add_options(parser, "--format", "--json")
 
 
 def run_compare(args: argparse.Namespace) -> int:
     """Compare two systems, or every system with a baseline, and print the tables."""
     if args.baseline is not None:
-        if args.data:
-            raise ConfigError("--baseline does not show questions; leave out --data")
+        refuse_options(
+            args, ("data", "top", "pool"), "is for two systems; leave it out, or leave out --baseline"
+        )
         table = notebooks.effects(
             args.runs or "runs",
             args.baseline,
@@ -244,7 +250,9 @@ def run_compare(args: argparse.Namespace) -> int:
     tables = [
         replace(compared, notes=[*compared.notes, *notes_a, *notes_b]),
         settings_table(a, b),
-        changed_table(a, b, split=args.split, top=max(args.top, 0), questions=questions),
+        changed_table(
+            a, b, split=args.split, top=20 if args.top is None else max(args.top, 0), questions=questions
+        ),
     ]
     print_table(*(table for table in tables if table.rows), form=args.format)
     return 0
@@ -263,8 +271,7 @@ def _print_pooled(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--pool: name A and B of each of several experiments: qa-arch compare A B A B --pool"
         )
-    if args.data:
-        raise ConfigError("--pool does not show questions; leave out --data")
+    refuse_options(args, ("data", "top"), "shows questions, which --pool does not; leave it out")
     named, notes = [], []
     for side in args.runs:
         runs, left_out = finished(find_runs([side]), args.split)
@@ -332,7 +339,8 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch show runs/squad2/bert-s13 --data dev-v2.0.json"
     add = parser.add_argument
     add("run_folder", metavar="RUN", help="a run folder")
-    add("--split", default="dev", help="set whose errors are broken down (default: dev)")
+    split = "scored set whose errors are broken down (default: dev, or calibration before dev is scored)"
+    add("--split", help=split)
     errors = "the scored questions, to break errors down by article and show where spans went wrong"
     add("--data", nargs="+", metavar="FILE", help=f"{errors}: {usage()}")
     add("--json", action="store_true", help="print everything as JSON")
@@ -342,17 +350,21 @@ def run_show(args: argparse.Namespace) -> int:
     """Print the run's settings, curves, scores, errors and provenance."""
     folder = Path(args.run_folder)
     record = read_scored(folder)
-    questions = open_scored(args.data, record, args.split) if args.data else None
+    if args.split is not None and args.split not in record.scores:
+        known = ", ".join(record.scores) or "nothing"
+        raise RunError(f"--split: {folder} was not scored on '{args.split}' (scored: {known})")
+    split = args.split or (CALIBRATION if DEV not in record.scores else DEV)
+    questions = open_scored(args.data, record, split) if args.data else None
     run_folder = folder.parent if folder.name == RECORD else folder
-    summary = summarise(run_folder, record, args.split, questions)
+    summary = summarise(run_folder, record, split, questions)
     if args.json:
         print(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False))
     else:
-        _print_run(summary)
+        _print_run(summary, split)
     return 0
 
 
-def _print_run(summary: RunSummary) -> None:
+def _print_run(summary: RunSummary, split: str) -> None:
     from rich.text import Text
 
     # Given only a width, rich uses 80 columns for TERM=dumb.
@@ -364,7 +376,7 @@ def _print_run(summary: RunSummary) -> None:
     if summary.scores.rows:
         print_table(summary.scores)
     sections = [_grid(head, summary.facts[head]) for head in ("run", "settings")]
-    sections += [_curves(summary), _errors(summary.mistakes)]
+    sections += [_curves(summary), _errors(summary.mistakes, split)]
     _print_sections(console, [section for section in sections if section])
     if summary.mistakes is not None:
         for table in summary.mistakes.tables():
@@ -413,7 +425,7 @@ def _curves(summary: RunSummary) -> Any:
     return _grid(counted(epochs, "epoch") + chosen, rows)
 
 
-def _errors(mistakes: Mistakes | None) -> Any:
+def _errors(mistakes: Mistakes | None, split: str) -> Any:
     if mistakes is None:
         return None
     counts = mistakes.figures()
@@ -426,7 +438,9 @@ def _errors(mistakes: Mistakes | None) -> Any:
         if outcome == "undue_answer" and counts.get("with_plausible"):
             rows.append((f"  plausible, of {counts['with_plausible']:,}", counts["plausible"]))
     shares = ((name, amount, 100 * amount / max(counts["questions"], 1)) for name, amount in rows)
-    return _grid("questions", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares])
+    return _grid(
+        f"questions of {split}", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares]
+    )
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:
@@ -450,6 +464,8 @@ def run_report(args: argparse.Namespace) -> int:
     runs = find_runs(args.runs or ["runs"], unreadable=problems)
     skips = any(facts.skipped for _, record in runs for facts in record.data.values())
     on_error: OnError = "skip" if skips else "raise"
+    if not args.data:
+        refuse_options(args, ("language",), "is that of --data; recorded scores keep theirs")
     language = args.language or ENGLISH
     questions = (
         open_passages(args.data, on_error=on_error, use="scoring", language=language) if args.data else None

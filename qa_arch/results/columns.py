@@ -420,12 +420,17 @@ def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
     if "peak_memory_mb" in shown:
         kinds = {record.device.kind for _, record in runs}
         notes += [note for kind, note in MEMORY.items() if kind in kinds]
-    for folder, record in runs:
-        compared = record.compared_point(split)
-        if compared is not None and compared.overlap:
-            shared = len(compared.overlap)
-            notes.append(f"{folder}: scored although {shared} articles are also in its training data")
-    return notes
+    return notes + overlap_notes((folder, record, split) for folder, record in runs)
+
+
+def overlap_notes(scored: Iterable[tuple[Path | str, RunRecord, str]]) -> list[str]:
+    """Notes that name the runs, by folder, whose training data has articles of the set they were scored
+    on."""
+    return [
+        f"{folder}: scored although {counted(len(shared), 'article')} of it are also in its training data"
+        for folder, record, split in scored
+        if (shared := record.overlap(split))
+    ]
 
 
 def _fitted_on(records: Sequence[RunRecord]) -> str:

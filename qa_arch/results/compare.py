@@ -22,13 +22,11 @@ from qa_arch.records import CALIBRATION, DEV, Runs
 from qa_arch.results.columns import is_score
 from qa_arch.results.effects import (
     AT_THRESHOLD,
-    FITTED,
     HOLM,
     MEASURES,
     P_HOLM,
     P_VALUE,
     PLACES,
-    SINGLE_RUN,
     Difference,
     MeasureName,
     Samples,
@@ -181,9 +179,8 @@ def pair_table(
         *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
         ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)) + rules,
         _test_note(samples, tested[:1], "where one is used"),
-        *([SINGLE_RUN] if 1 in counts else []),
         _outcome_note(samples),
-        *([FITTED] if split == CALIBRATION else []),
+        *samples.cautions,
         *([f"Holm: p corrected over {len(kinds)} kinds of questions"] if len(kinds) > 1 else []),
     ]
     return Table(title or f"{split}: B against A", columns, rows, notes)
@@ -378,8 +375,7 @@ def effects_table(
         f"{int(samples.where(measure).sum()):,} questions{samples.rules}; ± standard deviation over seeds;"
         f" intervals of {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
         *(_family_notes(samples, baseline, differences, order, paired) if baseline else []),
-        *([SINGLE_RUN] if any(row["seeds"] == 1 for row in rows) else []),
-        *([FITTED] if samples.split == CALIBRATION else []),
+        *samples.cautions,
         *([_COMPONENTS] if components else []),
     ]
     return Table(title or f"{samples.split}: every system against {baseline}", columns, rows, notes)
@@ -459,6 +455,7 @@ def pooled_table(
         "pooled: fixed effect, each experiment weighted by the inverse of its variance; p, heterogeneity: of"
         " the experiments having one difference (Cochran's Q); not corrected for the number of measures",
         "calibration articles that experiments share are counted as independent",
+        *dict.fromkeys(chain.from_iterable(samples.cautions for samples in loaded)),
     ]
     return Table(f"{split}: differences pooled over {len(pairs)} experiments", columns, rows, notes)
 

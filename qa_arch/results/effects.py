@@ -20,6 +20,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import Bools, Floats, Ints, area_values, auroc_values, fit_threshold
 from qa_arch.metrics.significance import GROUPS, Effect, Interval, Unit, contrast, in_order, mean_interval
 from qa_arch.records import CALIBRATION, RunRecord
+from qa_arch.results.columns import overlap_notes
 from qa_arch.results.systems import (
     Questions,
     System,
@@ -117,6 +118,21 @@ class Samples:
     def rules(self) -> str:
         """Clause on how answers are compared, "" for English."""
         return next(iter(self.systems.values())).records[0].facts(self.split).rules
+
+    @property
+    def cautions(self) -> list[str]:
+        """Notes on what makes scores better, or intervals narrower, than they seem."""
+        samples = self.systems.values()
+        scored = (
+            (rows.folder, record, self.split)
+            for sample in samples
+            for record, rows in zip(sample.records, sample.rows, strict=True)
+        )
+        return [
+            *([SINGLE_RUN] if any(len(sample.rows) == 1 for sample in samples) else []),
+            *([FITTED] if self.split == CALIBRATION else []),
+            *overlap_notes(scored),
+        ]
 
     def where(self, measure: MeasureName) -> Bools:
         """Mask of the questions that a measure averages over."""

@@ -30,7 +30,7 @@ from qa_arch.records import (
     SplitFacts,
     is_squad,
 )
-from qa_arch.results.columns import COLUMNS, EPOCH, Scored, described, row_of, select_columns
+from qa_arch.results.columns import COLUMNS, EPOCH, Scored, described, overlap_notes, row_of, select_columns
 from qa_arch.results.systems import Questions, load_questions, settings
 from qa_arch.results.tables import Table, number, text
 from qa_arch.terminal import counted
@@ -408,6 +408,7 @@ def scores_table(record: RunRecord) -> Table:
     columns += shown
     bound = "oracle: fitted on the scored questions, an upper bound"
     notes = [bound] if any(ORACLE in points for points in record.scores.values()) else []
+    notes += overlap_notes((split, record, split) for split in record.scores)
     notes += [f"{split}{rules}" for split in record.scores if (rules := record.facts(split).rules)]
     return Table("", columns, rows, notes)
 

@@ -202,14 +202,15 @@ def baseline_table(
 
 
 def registered_systems(
-    folder: Path, registered: Mapping[str, Sequence[Any]], split: str = DEV
+    folder: Path, registered: Mapping[str, Mapping[str, str]], split: str = DEV
 ) -> list[System]:
-    """The arms of a registration, with all their runs; none before the last of the ``registered`` runs (by
-    arm) is scored."""
+    """The arms of a registration (``Registration.runs``) with the registered runs and no others; none before
+    the last of them is scored."""
     runs = [(folder / place, record) for place, record in recorded(folder, "**") if split in record.scores]
-    if len(runs) < sum(map(len, registered.values())):
+    scored = {record.settings_hash: (path, record) for path, record in runs}
+    if not all(settings in scored for arm in registered.values() for settings in arm.values()):
         return []
-    return [System(arm, tuple(run for run in runs if run[1].model == arm)) for arm in registered]
+    return [System(arm, tuple(map(scored.__getitem__, own.values()))) for arm, own in registered.items()]
 
 
 def pairwise_table(

@@ -175,9 +175,9 @@ def effects(
 ) -> Table:
     """Test every system below ``folders`` against the one called ``baseline``, as ``qa-arch compare`` does.
 
-    Differences in ``measure`` (exact, f1, spans, auroc, aurc) come with 95% intervals and p-values over seeds
-    and articles (or questions, if no article is known or ``unit="question"``), corrected for the number of
-    systems (Holm 1979); ``order``, ``equivalence`` and ``components`` are those of
+    Differences in ``measure`` (exact, f1, forced_f1, auroc, aurc) come with 95% intervals and p-values over
+    seeds and articles (or questions, if no article is known or ``unit="question"``), corrected for the number
+    of systems (Holm 1979); ``order``, ``equivalence`` and ``components`` are those of
     ``results.compare.effects_table``.
     A notebook shows the table; ``.rows`` are its values. Raises RunError for runs that were not scored on the
     same set by the same protocol; a note names unfinished runs, which are left out.

@@ -130,10 +130,10 @@ def write_report(
     """Write ``runs`` as one self-contained HTML page that works offline.
 
     ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that figures show
-    (exact, f1 or spans), ``unit`` the sampling unit of intervals and tests (default: articles, if the set has
-    several). ``types`` maps its question ids to classes. ``problems`` are listed on the page. Runs without
-    spans (answer selection, pre-training) are left out. A set without a system called ``baseline``, or with
-    several, is not tested. Raises RunError if there is nothing to show or no set has the baseline,
+    (exact, f1 or forced_f1), ``unit`` the sampling unit of intervals and tests (default: articles, if the set
+    has several). ``types`` maps its question ids to classes. ``problems`` are listed on the page. Runs
+    without spans (answer selection, pre-training) are left out. A set without a system called ``baseline``,
+    or with several, is not tested. Raises RunError if there is nothing to show or no set has the baseline,
     UnavailableError without plotly.
     """
     plotly, problems = plotly_source(), list(problems)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,8 +17,8 @@ import numpy as np
 from qa_arch.errors import RunError
 from qa_arch.metrics.abstention import Floats, Ints
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import DEV, ORACLE, RunRecord, SplitFacts
-from qa_arch.results.columns import ece
+from qa_arch.records import CALIBRATION, DEV, ORACLE, TRAIN, Measure, RunRecord, SplitFacts
+from qa_arch.results.columns import ece, overlap_notes
 from qa_arch.results.effects import (
     P_HOLM,
     P_VALUE,
@@ -36,7 +37,13 @@ from qa_arch.results.effects import (
     mean_figures,
     rounded,
 )
-from qa_arch.results.systems import System, load_questions, require_distinct_seeds
+from qa_arch.results.systems import (
+    System,
+    load_questions,
+    require_aligned,
+    require_distinct_seeds,
+    require_one_measure,
+)
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.terminal import counted
 
@@ -62,8 +69,10 @@ class SuiteSet:
         return "forced_f1" if self.facts.protocol == "1.1" else "f1"
 
     def split_in(self, record: RunRecord) -> str | None:
-        """Name of the set in the run's record; None if the run was not scored on it."""
-        return record.split_of(str(self.facts.fingerprint))
+        """Name of the set in the run's record; None if the run was not scored on it, or was trained or fitted
+        on it."""
+        split = record.split_of(str(self.facts.fingerprint))
+        return None if split in (TRAIN, CALIBRATION) else split
 
 
 def suite_tables(
@@ -84,15 +93,19 @@ def suite_tables(
 
 
 def _scored_systems(systems: Sequence[System], test: SuiteSet) -> Samples:
-    """Samples of the systems that were scored on the set; RunError if they allow no interval."""
-    known = {}
+    """Samples of the systems that were scored on the set; RunError if they allow no interval, or are not
+    comparable."""
+    known: dict[str, Sample] = {}
+    measures: dict[Path, Measure] = {}
     for system in systems:
-        runs = [run for run in system.runs if test.split_in(run[1])]
-        require_distinct_seeds(System(system.label, tuple(runs)))
-        if runs:
-            rows = [load_questions(folder, record, str(test.split_in(record))) for folder, record in runs]
-            known[system.label] = Sample([record for _, record in runs], rows)
+        scored = [(*run, split) for run in system.runs if (split := test.split_in(run[1]))]
+        require_distinct_seeds(System(system.label, tuple((folder, record) for folder, record, _ in scored)))
+        if scored:
+            known[system.label] = Sample([r for _, r, _ in scored], [load_questions(*run) for run in scored])
+        measures |= {f: measure for f, record, split in scored if (measure := record.measure(split))}
     rows = [row for sample in known.values() for row in sample.rows]
+    require_one_measure(measures)
+    require_aligned(rows, test.name)
     if test.passages is not None:
         samples = Samples(test.name, known, test.passages, "passage")
     else:
@@ -190,6 +203,13 @@ def _test_table(
             else []
         ),
         *([SINGLE_RUN] if any(row["seeds"] == 1 for row in rows) else []),
+        *overlap_notes(
+            (folder, record, split)
+            for test in sets
+            for system in systems
+            for folder, record in system.runs
+            if (split := test.split_in(record))
+        ),
     ]
     return Table(title, columns, rows, notes)
 

@@ -218,7 +218,7 @@ def require_distinct_seeds(system: System, split: str | None = None) -> None:
 
 def require_same_measure(runs: Runs, split: str) -> None:
     """Raise RunError unless all runs were scored on the same data, protocol and metric version."""
-    seen: dict[Measure, Path] = {}
+    measures = {}
     for folder, record in runs:
         measure = record.measure(split)
         if measure is None:
@@ -227,6 +227,14 @@ def require_same_measure(runs: Runs, split: str) -> None:
                 f"{folder}: has no scores of {split} (status {record.status}, scored: {known});"
                 f" finish or score it first"
             )
+        measures[folder] = measure
+    require_one_measure(measures)
+
+
+def require_one_measure(measures: Mapping[Path, Measure]) -> None:
+    """Raise RunError if runs, by folder, were scored in different ways."""
+    seen: dict[Measure, Path] = {}
+    for folder, measure in measures.items():
         seen.setdefault(measure, folder)
     if len(seen) > 1:
         written = "; ".join(
@@ -445,6 +453,12 @@ def load_questions(run: Path, record: RunRecord, split: str = DEV) -> Questions:
 def load_aligned(runs: Runs, split: str) -> list[Questions]:
     """Read the rows of several runs on the same questions; RunError if the ids differ."""
     loaded = [load_questions(folder, record, split) for folder, record in runs]
+    require_aligned(loaded, split)
+    return loaded
+
+
+def require_aligned(loaded: Sequence[Questions], split: str) -> None:
+    """Raise RunError if the rows are of different questions."""
     for other in loaded[1:]:
         if other.ids != loaded[0].ids:
             shared = len(set(other.ids) & set(loaded[0].ids))
@@ -452,7 +466,6 @@ def load_aligned(runs: Runs, split: str) -> list[Questions]:
                 f"{other.folder} and {loaded[0].folder}: {split} rows are of different questions, or in"
                 f" another order ({shared:,} shared); score both on the same file"
             )
-    return loaded
 
 
 def stacked(rows: Sequence[Questions], column: str) -> Floats:

@@ -184,7 +184,7 @@ class Guard:
         characters = self.options.max_characters
         limit = 6 * characters + 65_536  # a character takes up to 6 bytes, escaped as \u00e9 (an emoji 12)
         length = headers.get("content-length", "0")
-        body, fits = bytearray(), length.isdecimal() and int(length) <= limit
+        body, fits = bytearray(), len(length) < 20 and length.isdecimal() and int(length) <= limit
         if fits:
             async for part in request.stream():
                 body += part

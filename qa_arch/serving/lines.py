@@ -117,8 +117,10 @@ def answer_file(
         if out != STANDARD:
             stack.enter_context(_unfinished(partial, origin is not None and if_exists == "resume"))
             stack.enter_context(hold(path.parent, "file", file=path.name))
-            if path.exists() and data != STANDARD and path.samefile(data):
-                raise ConfigError(f"--out: {out} is the data file; name another file")
+            if data != STANDARD and any(
+                own.exists() and own.samefile(data) for own in (path, partial, origin_file)
+            ):
+                raise ConfigError(f"--out {out}: writing it would overwrite the data file; name another file")
             if if_exists != "replace" and not _needs_answers(path, partial, origin_file, origin, if_exists):
                 return None
         parts, size = stack.enter_context(open_input(data))

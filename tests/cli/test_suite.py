@@ -1,6 +1,7 @@
 """``qa-arch suite``: systems on several sets; only scores missing from the records are computed."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -19,6 +20,7 @@ from qa_arch.records import (
     read_record,
     read_scored,
     write_questions,
+    write_record,
 )
 
 
@@ -110,6 +112,31 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert scored == f"scoring {run_folder} on seen"
     assert left_out.startswith(f"left out: {run_folder} on seen: ")
     assert "training and calibration data" in left_out
+
+
+def test_a_set_that_a_run_was_fitted_on_is_no_test_set(run_folder, qa_arch, tmp_path):
+    record = read_record(run_folder)
+    assert "calibration" in record.scores
+    sets = {"fitted": {"data": record.config["data"]["calibration"]}}
+    (tmp_path / "fitted.yaml").write_text(yaml.safe_dump({"sets": sets}))
+    code, _, err = qa_arch("suite", tmp_path / "fitted.yaml", run_folder, "--scored-only")
+    assert (code, "none of the runs was scored on any set" in err) == (5, True), err
+
+
+@pytest.mark.parametrize(("change", "message"), [({"metric_version": "2"}, "metric 2"), ({}, "order")])
+def test_scores_of_other_metrics_or_orders_are_not_tested(suite, run_folder, qa_arch, change, message):
+    assert qa_arch("suite", suite, run_folder)[0] == 0
+    record, other = read_record(run_folder), run_folder.with_name("other")
+    shutil.copytree(run_folder, other)
+    scores = {split: {k: replace(p, **change) for k, p in of.items()} for split, of in record.scores.items()}
+    write_record(other, replace(record, model="other", scores=scores, rows={}))
+    for folder in (other, *(other / "sets").iterdir()):
+        columns = read_questions(folder)
+        write_questions(
+            folder, {key: values[::-1] for key, values in columns.items()} if not change else columns
+        )
+    code, _, err = qa_arch("suite", suite, run_folder, other, "--scored-only")
+    assert (code, message in err) == (5, True), err
 
 
 def test_set_with_rows_of_another_scoring_is_scored_again(suite, run_folder, qa_arch):

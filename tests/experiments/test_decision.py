@@ -31,7 +31,10 @@ def test_nothing_is_tested_before_the_last_run_is_scored(decision, monkeypatch) 
     runs = recorded(FOLDER, "**")
     registered = read_registration(FOLDER).runs
     assert [len(arm.runs) for arm in registered_systems(FOLDER, registered)] == [5] * 5
-    monkeypatch.setattr("qa_arch.results.experiments.recorded", lambda *_: runs[1:])
+    side = (runs[0][0], replace(runs[0][1], settings_hash="f" * 64))
+    monkeypatch.setattr("qa_arch.results.experiments.recorded", lambda *_: [*runs, side])
+    assert [len(arm.runs) for arm in registered_systems(FOLDER, registered)] == [5] * 5
+    monkeypatch.setattr("qa_arch.results.experiments.recorded", lambda *_: [side, *runs[1:]])
     assert len(decision.tables(FOLDER)) == 1
     assert not decision.figures(FOLDER)
 

@@ -280,7 +280,7 @@ FAULTS = (
     Fault(name="span metrics count unanswerable questions", at="Samples.where",
           test="test_compare",
           old="return self.", new="return ~self."),
-    Fault(name="threshold fitted on the scored set has no note", at="effects_table",
+    Fault(name="threshold fitted on the scored set has no note", at="Samples.cautions",
           test="test_compare",
           old="split == CALIBRATION", new="split == DEV"),
     Fault(name="abstentions keep their span", at="_answer_text", test="test_compare",

@@ -86,6 +86,10 @@ DAMAGE = {
         with_field("schema", value=7),
         "record of schema 7, this version reads 4; use the qa_arch version that wrote it",
     ),
+    "with the weights of an epoch that it lacks": (
+        with_field("best_epoch", value=9),
+        "best_epoch: 9 is none of the 2 epochs",
+    ),
     "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
     "with an unknown status": (with_field("status", value="splendid"), "splendid"),
     "with an unknown field": (with_field("surprise", value=1), "surprise"),

@@ -14,8 +14,9 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import QUESTIONS, RECORD, find_runs, read_questions, write_questions
-from qa_arch.results.compare import changed_table, effects_table, pair_table
+from qa_arch.results.compare import changed_table, effects_table, pair_table, pooled_table
 from qa_arch.results.effects import FITTED, MEASURES, SINGLE_RUN, samples_of
+from qa_arch.results.errors import scores_table
 from qa_arch.results.systems import find_system, group_by_system, load_aligned, load_questions, two_systems
 from qa_arch.results.tables import markdown, render
 from qa_arch.types import question_word
@@ -197,6 +198,9 @@ def test_compare_command_prints_texts_and_json(two_seeds, qa_arch, tmp_path):
         (["{}/poor-1", "{}/good-1", "--forced-f1"], 2, "a comparison of two systems shows every measure"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
         (["{}/poor-1", "{}/good-1", "--unit", "article"], 5, "lack the article"),
+        (["{}", "--baseline", "poor", "--top", "3"], 2, "--top is for two systems"),
+        (["{0}/poor-1", "{0}/good-1", "--baseline", "poor", "--pool"], 2, "--pool is for two systems"),
+        ([*["{0}/poor-1", "{0}/good-1"] * 2, "--pool", "--top", "3"], 2, "--top shows questions"),
     ],
 )
 def test_invalid_compare_calls_are_refused(two_seeds, qa_arch, arguments, code, message):
@@ -313,6 +317,25 @@ def test_experiments_on_disjoint_articles_are_pooled(qa_arch):
         assert row["units"] == 31
     code, _, err = qa_arch("compare", *first, *first, "--pool")
     assert (code, "share 6078 questions" in err) == (5, True), err
+
+
+def test_overlap_with_the_training_data_is_noted_with_every_test(two_seeds):
+    """As it is below the table of runs, where ``evaluate --allow-overlap`` promises a mark."""
+    _, poor, good, _ = two_seeds
+    (folder, record), *others = good.runs
+    points = {name: replace(point, overlap=("Title 0",)) for name, point in record.scores["dev"].items()}
+    marked = replace(good, runs=((folder, replace(record, scores={"dev": points})), *others))
+    expected = [f"{folder}: scored although 1 article of it are also in its training data"]
+    samples = samples_of([replace(poor, label="poor"), replace(marked, label="good")], "dev")
+    for table in (
+        pair_table(poor, marked),
+        effects_table(samples, "poor"),
+        scores_table(marked.runs[0][1]),
+        pooled_table([(poor, marked)]),
+    ):
+        assert [note for note in table.notes if "scored although" in note] == (
+            [note.replace(str(folder), "dev") for note in expected] if not table.title else expected
+        )
 
 
 def test_paired_comparison_matches_runs_by_unique_seed(two_seeds):

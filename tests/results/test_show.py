@@ -10,7 +10,7 @@ import pytest
 
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.data.squad import write
-from qa_arch.records import QUESTIONS, SplitFacts, write_record
+from qa_arch.records import QUESTIONS, SplitFacts, read_record, write_record
 from qa_arch.types import Gold
 
 
@@ -35,6 +35,19 @@ def test_show_prints_every_part_of_a_run(make_run, question_set, show):
     ):
         assert part in out
     assert show(folder / "run.json")[1] == out
+
+
+def test_errors_are_of_calibration_until_dev_is_scored(make_run, question_set, show):
+    questions = question_set()
+    record = read_record(folder := make_run("bert-s13", questions))
+    dev = record.data["dev"], record.scores["dev"]
+    held_out = replace(record, data={"calibration": dev[0]}, scores={"calibration": dev[1]})
+    write_record(folder, held_out)
+    (folder / "sets" / "calibration").mkdir(parents=True)
+    (folder / QUESTIONS).rename(folder / "sets" / "calibration" / QUESTIONS)
+    assert "questions of calibration" in show(folder)[1]
+    code, _, err = show(folder, "--split", "dev")
+    assert (code, "was not scored on 'dev' (scored: calibration)" in err) == (5, True)
 
 
 @pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])

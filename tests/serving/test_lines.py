@@ -175,16 +175,21 @@ def test_answers_of_another_origin_are_not_resumed(answer, data, tmp_path, chang
 
 def test_existing_files_are_lost_neither_to_a_failed_start_nor_to_the_output(answer, data, tmp_path):
     answer()
-    before = contents(tmp_path)
 
     @contextmanager
     def fails():
         raise RunError("no such model")
         yield
 
-    for out, start, error in ((tmp_path / "out.jsonl", fails, RunError), (data, None, ConfigError)):
+    own = [(data, ConfigError, data)]
+    for suffix in (".partial", ".origin.json"):  # files beside OUT, which are removed or written
+        beside = tmp_path / f"beside.jsonl{suffix}"
+        beside.write_bytes(data.read_bytes())
+        own.append((tmp_path / "beside.jsonl", ConfigError, beside))
+    before = contents(tmp_path)
+    for out, error, source in ((tmp_path / "out.jsonl", RunError, data), *own):
         with pytest.raises(error):
-            answer_file(str(data), str(out), start, models=[], settings={}, if_exists="replace")
+            answer_file(str(source), str(out), fails, models=[], settings={}, if_exists="replace")
     assert contents(tmp_path) == before
 
 
