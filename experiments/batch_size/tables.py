@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from matplotlib.ticker import ScalarFormatter
@@ -71,15 +72,19 @@ def figures(folder: Path) -> list[Sequence[Path]]:
 
 
 def _by_batch(rows: Sequence[Mapping[str, Any]], title: str) -> Any:
-    """A panel for each measure over the global batch, a line for each model; ``rows`` ascend in the batch."""
+    """A panel for each measure over the global batch, a line for each model, its mean over seeds; ``rows``
+    ascend in the batch."""
     figure, (panels,) = panel_grid(title, (), (9.5, 3.2), columns=len(MEASURES), sharey=False)
     for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
         panel.set_title(name, loc="left", fontsize=9.5, color=INK)
         for nth, model in enumerate(sorted({row["model"] for row in rows})):
-            own = [row for row in rows if row["model"] == model]
+            values: dict[int, list[float]] = {}
+            for row in rows:
+                if row["model"] == model:
+                    values.setdefault(row["batch"], []).append(row[measure])
             panel.plot(
-                [row["batch"] for row in own],
-                [row[measure] for row in own],
+                list(values),
+                list(map(fmean, values.values())),
                 color=COLOURS[nth],
                 marker=MARKERS[nth],
                 label=model,
