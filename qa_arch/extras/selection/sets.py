@@ -226,11 +226,14 @@ def _question(example: Example, candidates: range, spans: list[tuple[int, int]])
     return SelectionQuestion(example.id, question, candidates, right, example.title)
 
 
-def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> SelectionSet:
-    """SelectionSet of (class, question) pairs with all classes as candidates; None is an unknown class."""
+def class_set(name: str, labelled: Iterable[tuple[str | None, str]], ids: str = "question") -> SelectionSet:
+    """SelectionSet of (class, question) pairs with all classes as candidates; None is an unknown class.
+
+    The fingerprint covers the ids, which therefore begin with ``ids``, whatever the set is called.
+    """
     every = range(len(CLASSES))
     questions = [
-        SelectionQuestion(f"{name}-{number}", words(text), every, () if label is None else (_INDEX[label],))
+        SelectionQuestion(f"{ids}-{number}", words(text), every, () if label is None else (_INDEX[label],))
         for number, (label, text) in enumerate(labelled, start=1)
     ]
     return selection_set(name, [(label,) for label in CLASSES], questions, main=_MAIN_OF)
@@ -411,7 +414,7 @@ def _open_types(names: Sequence[str], *, name: str, on_error: OnError, use: Use)
         split = source.removeprefix(_SYNTHETIC)
         if split not in SPLITS:
             raise ConfigError(f"types:{source} is unknown: write train, calibration or dev")
-        return class_set(name or split, generated_questions(SIZES[split], SEED, split))
+        return class_set(name or split, generated_questions(SIZES[split], SEED, split), split)
     path = user_path(source)
     return class_set(name or path.stem, _labelled(path))
 
