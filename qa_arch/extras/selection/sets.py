@@ -112,8 +112,8 @@ def load_splits(config: Config) -> dict[str, SelectionSet]:
     """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
     Passages are split by article, then converted to candidate sentences. Without a calibration set, questions
-    with classes are held out of train. Raises DataError if a source does not suit the task, ConfigError if
-    nothing can be held out.
+    with classes are held out of train. Raises DataError if a source does not suit the task or is given twice,
+    ConfigError if nothing can be held out.
     """
     data = config.data
     _require(data.train, HOLDS[config.model["task"]], "data.train")
@@ -125,6 +125,12 @@ def load_splits(config: Config) -> dict[str, SelectionSet]:
             raise DataError(f"data.{split}: {source} holds {sources.holds(source)}, and data.train {held}")
     if held == PASSAGES:
         return {split: sentence_selection(questions) for split, questions in splits.load_splits(data).items()}
+    given: dict[str, str] = {}
+    for split, source in {**named, "dev": data.dev}.items():  # also a closed dev set
+        if source is None or not sources.available(source):
+            continue
+        if (first := given.setdefault(identity(source), split)) != split:
+            raise DataError(f"data.{split}: {source} is the set of data.{first}; name other questions")
     articles, share = data.hold_out_articles, data.hold_out_share
     if data.calibration is None and ((articles and not share) or (share and held == CANDIDATES)):
         raise ConfigError(
