@@ -45,12 +45,13 @@ def attention(
 
 
 def use_fused(backbone: PreTrainedModel) -> None:
-    """Switch a backbone with torch's fused attention to the one above; leave others unchanged."""
+    """Register the attention above, and switch a backbone with torch's fused attention to it; leave others
+    unchanged."""
     # Here, as a graph or a model of words is asked in half the time without transformers' modules.
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    if backbone.config._attn_implementation == "sdpa":
+    if backbone.config._attn_implementation in ("sdpa", NAME):
         AttentionInterface.register(NAME, attention)
         AttentionMaskInterface.register(NAME, sdpa_mask)
         backbone.set_attn_implementation(NAME)
@@ -146,8 +147,6 @@ class Encoder(WithBackbone):
     """Commit of the hub's repository that its weights were loaded from."""
 
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
-        pass
-
         super().__init__()
         use_fused(backbone)
         if fewer_heads is not None:
@@ -174,9 +173,8 @@ class Encoder(WithBackbone):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Register the attention that the pickled encoder refers to by name."""
-        import qa_arch.nn.encoder  # noqa: F401
-
         super().__setstate__(state)
+        use_fused(self.backbone)
 
     @property
     def depth(self) -> int:
