@@ -92,6 +92,19 @@ def test_model_is_trained_with_dropout_and_gradient_checkpointing(parent):
     assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
+def test_encoder_may_have_any_name_in_the_model(parent, monkeypatch):
+    load = start.loading.load
+
+    def renamed(*args, **kwargs):
+        reader = load(*args, **kwargs)
+        reader.model = torch.nn.Sequential(reader.model)
+        return reader
+
+    monkeypatch.setattr(start.loading, "load", renamed)
+    parts = start.assemble(plan(f"init_from={parent}"))
+    assert parts.encoder is parts.model[0].encoder
+
+
 def test_run_may_learn_from_a_teacher_unless_nothing_is_trained(parent, started):
     distilled = ("distillation=soft_targets", f"distillation.teacher={parent}")
     record = started(*distilled)
