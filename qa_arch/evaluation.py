@@ -249,7 +249,9 @@ def open_permitted(
     questions: Any = own if data is None else data()
     name = questions.name
     is_dev = questions.fingerprint == (own.fingerprint if own else record.fingerprint(DEV))
-    closed = not config.data.open_dev and own is not None and (is_dev or bool(shared_articles(own, questions)))
+    closed = (
+        not config.data.open_dev and own is not None and (is_dev or bool(shared_articles(own, questions)))
+    )
     overlap = tuple(sorted(shared_articles(record.trained_titles, questions)))
     if overlap and not permission.allow_overlap:
         listed = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
