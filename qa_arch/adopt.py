@@ -21,6 +21,7 @@ from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_listed
+from qa_arch.data.splits import shared_articles
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_json, write_json
 from qa_arch.metrics.squad import ENGLISH, METRIC_VERSION, abstention_warning, aggregate, score_questions
@@ -332,7 +333,7 @@ def _hash(answers: Answers) -> str:
 
 def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
     """Raise DataError if a threshold would be fitted on articles that are scored."""
-    shared = sorted(questions.titles & calibration.titles)
+    shared = sorted(shared_articles(questions, calibration))
     if shared or questions.fingerprint == calibration.fingerprint:
         named = f" ({shared[0]!r}, ...)" if shared else ""
         raise DataError(

@@ -14,11 +14,10 @@ import inspect
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +26,8 @@ import torch
 from qa_arch.config.schema import Config, refuse_recipe
 from qa_arch.config.target import TRUSTED, arguments, locate
 from qa_arch.data.files import OnError, content_hash
-from qa_arch.data.question_sets import article_names
 from qa_arch.data.sources import open_listed, open_passages
-from qa_arch.data.splits import load_splits
+from qa_arch.data.splits import load_splits, shared_articles
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
 from qa_arch.features.windows import FeatureTable
@@ -226,7 +224,6 @@ def open_set(
         permission,
         dev=lambda source: opening(source, name=DEV, language=config.data.language),
         data=(lambda: opening(list(data), name=own, language=language)) if data else None,
-        titles=article_names,
     )
 
 
@@ -237,12 +234,12 @@ def open_permitted(
     *,
     dev: Callable[[Any], Any],
     data: Callable[[], Any] | None,
-    titles: Callable[[Any], Collection[str]] = attrgetter("titles"),
 ) -> Opened:
     """Open the set of ``data``, or without it the run's dev set, and check that it may be scored.
 
     ``dev`` opens the config's dev set. Raises DataError or ConfigError, naming the option that helps, for a
-    set whose ``titles`` the run was trained or calibrated on, and for a dev set that the config keeps closed.
+    set with articles that the run was trained or calibrated on, and for a dev set that the config keeps
+    closed. The record knows these articles by their titles alone.
     """
     if data is None and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
@@ -252,8 +249,10 @@ def open_permitted(
     questions: Any = own if data is None else data()
     name = questions.name
     is_dev = questions.fingerprint == (own.fingerprint if own else record.fingerprint(DEV))
-    closed = not config.data.open_dev and own is not None and (is_dev or bool(own.titles & questions.titles))
-    overlap = tuple(sorted(record.trained_titles.intersection(titles(questions))))
+    closed = (
+        not config.data.open_dev and own is not None and (is_dev or bool(shared_articles(own, questions)))
+    )
+    overlap = tuple(sorted(shared_articles(record.trained_titles, questions)))
     if overlap and not permission.allow_overlap:
         listed = ", ".join(map(repr, overlap[:5])) + (", ..." if len(overlap) > 5 else "")
         shared = counted(len(overlap), "article")

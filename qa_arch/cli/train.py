@@ -147,7 +147,7 @@ def _print_results(planned: Sequence[Job], records: Sequence[RunRecord], *, comp
 def add_params_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch params model=proposed model.hidden=300 glove=none --json"
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="settings, as for train")
-    counts = "print one JSON object: total, trainable, blocks, word_vectors"
+    counts = "print one JSON object: total, trainable, blocks, word_vectors, notes"
     parser.add_argument("--json", action="store_true", help=counts)
     add_options(parser, "--config-dir", "--trust")
 
@@ -169,6 +169,11 @@ def run_params(args: argparse.Namespace) -> int:
         parameters = count_parameters(config, trusted)
     counts = asdict(parameters)
     del counts["nonzero"]  # meaningful only for pruned runs
+    bound = (
+        "word vectors: an upper bound, of all words of the file; a run keeps those of its data and the first"
+    )
+    counted = recipe is None and config.glove.use and parameters.word_vectors is not None
+    counts["notes"] = [f"{bound} {config.glove.keep:,} (glove.keep)"] if counted else []
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0
@@ -178,5 +183,7 @@ def run_params(args: argparse.Namespace) -> int:
     rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
     rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
     title = f"{config.model.get('name')} on {config.encoder.title}"
-    print_table(Table(title, [text("model", "block"), *select_columns(["parameters"])], rows))
+    print_table(
+        Table(title, [text("model", "block"), *select_columns(["parameters"])], rows, notes=counts["notes"])
+    )
     return 0

@@ -191,6 +191,9 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
         from_mapping(kind, plain[name], name) for name, kind in MODEL_CHANGES.items() if plain.get(name)
     ]
     chosen = {key: value for change in changes for key, value in change.settings.items()}
+    # The encoder is the parent's: a teacher that gives soft targets gives no layers.
+    teaching = plain["distillation"]
+    chosen["distillation.layers"] = "none" if teaching["soft_targets"] else teaching["layers"]
     chosen["model.name"] = "-".join([before["model"].get("name", "model"), *(c.label for c in changes)])
     for word in overrides:
         key = word.lstrip("+").partition("=")[0].replace("/", ".")

@@ -489,6 +489,13 @@ def _problems(config: Config) -> Iterator[str]:
     if not (trainer.batch_size or trainer.global_batch):
         yield "trainer.batch_size: 0 stands for a share of trainer.global_batch, which is not set; set either"
     yield from _distillation_problems(config.distillation, task)
+    if config.distillation.teachers and not trainer.epochs:
+        yield "distillation.teacher: trainer.epochs=0 learns nothing from it; add distillation=none"
+    if config.distillation.layers != "none" and config.init_from:
+        yield (
+            f"distillation.layers: {config.distillation.layers} is for a new encoder, not that of init_from;"
+            " set distillation.layers=none, or leave out init_from"
+        )
     if not (trainer.epochs or config.init_from):
         yield "trainer.epochs: 0 trains nothing; give at least 1, or a trained run with init_from=RUN"
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder

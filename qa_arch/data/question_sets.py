@@ -270,11 +270,6 @@ def passage_title(context: object) -> str:
     return hashlib.sha256(str(context).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def article_names(questions: QuestionSet) -> frozenset[str]:
-    """Titles, and those that its passages would have without, to compare sets with and without titles."""
-    return questions.titles | {passage_title(context) for context in {e.context for e in questions.examples}}
-
-
 def question_set(
     name: str,
     examples: Iterable[Example],

@@ -17,10 +17,11 @@ from contextvars import ContextVar
 from dataclasses import replace
 from itertools import chain, combinations, permutations
 from math import isclose
+from typing import Any
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.files import PASSAGES, Use
-from qa_arch.data.question_sets import article_names, passage_title, question_set
+from qa_arch.data.question_sets import passage_title, question_set
 from qa_arch.data.sources import available, holds, open_listed, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types import QuestionSet
@@ -74,10 +75,7 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
         sets["train"] = subset(sets["train"], data.train_questions, seed)
     if "data.dev" in data.opened:
         sets["dev"] = _open(data.opened["data.dev"], "dev", data)
-    titles = {split: questions.titles for split, questions in sets.items()}
-    if "dev" in sets:  # train may have been split by passage
-        titles["dev"] = article_names(sets["dev"])
-    require_disjoint(**titles, **closed_titles(data))
+    require_disjoint(**sets, **closed_dev(data))
     if last is not None:
         last[:] = [(data, dict(sets))]
     return sets
@@ -88,18 +86,14 @@ def _open(source: Source, split: str, data: Data) -> QuestionSet:
     return open_listed(source, name=split, on_error=data.on_error, use=use, language=data.language)
 
 
-def closed_titles(data: Data) -> dict[str, frozenset[str]]:
-    """Titles of a closed dev set, keyed by its name; empty without one, or if it is not on disk."""
+def closed_dev(data: Data) -> dict[str, QuestionSet]:
+    """A closed dev set, keyed by its name; empty without one, or if it is not on disk."""
     if data.dev is None or data.open_dev or holds(data.dev) != PASSAGES:
         return {}
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")
         return {}
-    return {
-        "dev (closed)": article_names(
-            open_passages(data.dev, name="dev", on_error=data.on_error, use="scoring")
-        )
-    }
+    return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error, use="scoring")}
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
@@ -203,14 +197,26 @@ def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
 
 def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
     """Raise DataError naming sets and titles if any two sets (or collections of titles) share an article."""
-    titles = {name: frozenset(s.titles if isinstance(s, QuestionSet) else s) for name, s in sets.items()}
     faults = []
-    for a, b in combinations(titles, 2):
-        if shared := sorted(titles[a] & titles[b]):
+    for a, b in combinations(sets, 2):
+        if shared := sorted(shared_articles(sets[a], sets[b])):
             first = ", ".join(map(repr, shared[:5])) + (", ..." if len(shared) > 5 else "")
             faults.append(f"{a} and {b} share {len(shared)} article{'s'[: len(shared) > 1]} ({first})")
     if faults:
         raise DataError(f"{'; '.join(faults)}; remove them from one of the sets or split by article")
+
+
+def shared_articles(a: Any, b: Any) -> frozenset[str]:
+    """Articles of two sets, or collections of titles, by title; a passage without one by its text."""
+    (titles, names), (others, other_names) = _titles(a), _titles(b)
+    return (titles & other_names) | (names & others)
+
+
+def _titles(of: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """Titles, and these with the titles that its passages, if they are known, would have without."""
+    titles = frozenset(getattr(of, "titles", of))
+    contexts = {example.context for example in of.examples} if isinstance(of, QuestionSet) else ()
+    return titles, titles.union(map(passage_title, contexts))
 
 
 def _shuffled(titles: Iterable[str], seed: int | str) -> list[str]:

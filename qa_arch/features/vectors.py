@@ -147,7 +147,8 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
 
 
 def assumed_shape(settings: Glove) -> tuple[int, int] | None:
-    """(rows, width) of the configured vectors; None with ``glove.use=false``, 0 rows without a file.
+    """(rows, width) of the configured vectors, of which a run may keep fewer; None with ``glove.use=false``,
+    0 rows without a file.
 
     Raises DataError if the file cannot be read.
     """

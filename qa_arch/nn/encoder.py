@@ -45,12 +45,13 @@ def attention(
 
 
 def use_fused(backbone: PreTrainedModel) -> None:
-    """Switch a backbone with torch's fused attention to the one above; leave others unchanged."""
+    """Register the attention above, and switch a backbone with torch's fused attention to it; leave others
+    unchanged."""
     # Here, as a graph or a model of words is asked in half the time without transformers' modules.
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.masking_utils import sdpa_mask
 
-    if backbone.config._attn_implementation == "sdpa":
+    if backbone.config._attn_implementation in ("sdpa", NAME):
         AttentionInterface.register(NAME, attention)
         AttentionMaskInterface.register(NAME, sdpa_mask)
         backbone.set_attn_implementation(NAME)
@@ -59,8 +60,8 @@ def use_fused(backbone: PreTrainedModel) -> None:
 Freeze = Literal["none", "all"] | int
 FEWER_HEADS = "fewer_heads"
 """Key of an encoder description that holds ``FewerHeads``."""
-MOST_LAYERS = 1000
-"""Limit on the layers in a configuration, of which transformers makes lists of that length."""
+LONGEST = 1000
+"""Limit on the numbers in a configuration of which transformers makes lists of that length."""
 WORDS = "words"
 """Family name, and ``model_type`` of a saved description."""
 HEAD_COUNTS = ("num_attention_heads", "num_heads", "n_heads", "heads")
@@ -146,8 +147,6 @@ class Encoder(WithBackbone):
     """Commit of the hub's repository that its weights were loaded from."""
 
     def __init__(self, backbone: PreTrainedModel, fewer_heads: FewerHeads | None = None) -> None:
-        pass
-
         super().__init__()
         use_fused(backbone)
         if fewer_heads is not None:
@@ -174,9 +173,8 @@ class Encoder(WithBackbone):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Register the attention that the pickled encoder refers to by name."""
-        import qa_arch.nn.encoder  # noqa: F401
-
         super().__setstate__(state)
+        use_fused(self.backbone)
 
     @property
     def depth(self) -> int:
@@ -233,7 +231,7 @@ class Encoder(WithBackbone):
         from transformers import AutoConfig
 
         register(description["model_type"])
-        check_layers(description)
+        check_lists(description)
         values = {k: v for k, v in description.items() if k not in ("model_type", FEWER_HEADS)}
         backbone = new_backbone(AutoConfig.for_model(description["model_type"], **values))
         removed = description.get(FEWER_HEADS)
@@ -300,11 +298,11 @@ def register(family: str) -> None:
         import_module(module)
 
 
-def check_layers(description: Mapping[str, Any]) -> None:
-    """Raise ValueError for a description with more than ``MOST_LAYERS`` layers of any kind."""
+def check_lists(description: Mapping[str, Any]) -> None:
+    """Raise ValueError for a description with more than ``LONGEST`` layers of any kind, or labels."""
     for key, value in description.items():
-        if "layer" in key and isinstance(value, int) and value > MOST_LAYERS:
-            raise ValueError(f"{key}: {value} is more than {MOST_LAYERS}")
+        if ("layer" in key or key == "num_labels") and isinstance(value, int) and value > LONGEST:
+            raise ValueError(f"{key}: {value} is more than {LONGEST}")
 
 
 def encoders_of(model: nn.Module) -> list[WithBackbone]:

@@ -26,7 +26,7 @@ from qa_arch.nn.encoder import (
     AnyEncoder,
     Encoder,
     WordEncoder,
-    check_layers,
+    check_lists,
     check_padding,
     class_of,
     new_backbone,
@@ -130,7 +130,7 @@ def checkpoint_config(
         with quiet_loading():
             written, _ = PretrainedConfig.get_config_dict(source, **options)
             register(str(written.get("model_type")))
-            check_layers(written)
+            check_lists(written)
             config = transformers.AutoConfig.from_pretrained(source, **options, trust_remote_code=False)
     except StrictDataclassError as error:  # its own message starts without the reason
         raise ValueError(first_line(error.__cause__ or error, BRIEF)) from error

@@ -18,9 +18,8 @@ from qa_arch.records import Origin, Parent
 
 
 def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
-    """Data, features, model and loss of a run, with the distillation loss of its teacher, if it has one and
-    is trained."""
-    teacher = load_teacher(config, trusted) if config.trainer.epochs else None
+    """Data, features, model and loss of a run, with the distillation loss of its teacher, if it has one."""
+    teacher = load_teacher(config, trusted)
     if config.init_from is None:
         parts = task.assemble(config, trusted, teacher)
     else:

@@ -147,9 +147,10 @@ def reassemble(
     """Parts of a run that continues from a trained model, with new question sets."""
     tables = {split: predictor.table(questions) for split, questions in sets.items()}
     _log_sizes(config, sets, tables)
-    model: Any = predictor.model
-    loss = _loss(config, tables, trusted)
-    return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, model.encoder)
+    model, loss = predictor.model, _loss(config, tables, trusted)
+    # A user's model may call its encoder what it likes.
+    encoder = next(module for module in model.modules() if isinstance(module, AnyEncoder))
+    return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, encoder)
 
 
 def _log_sizes(config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[str, FeatureTable]) -> None:

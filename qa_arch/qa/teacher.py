@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Data, Distillation
-from qa_arch.data.splits import closed_titles, require_disjoint
+from qa_arch.data.splits import closed_dev, require_disjoint
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
@@ -223,10 +223,10 @@ def unseen_titles(
         log.warning(
             "%s: its training articles are unknown and may include those of calibration and dev", name
         )
-    evaluated = {split: questions.titles for split, questions in sets.items() if split != TRAIN}
-    for split, titles in {**evaluated, **closed_titles(data)}.items():
-        known = frozenset(trained if split == CALIBRATION else seen)
-        require_disjoint(**{f"the training data of {name}": known, split: titles})
+    evaluated = {split: questions for split, questions in sets.items() if split != TRAIN}
+    for split, questions in {**evaluated, **closed_dev(data)}.items():
+        known: Any = frozenset(trained if split == CALIBRATION else seen)
+        require_disjoint(**{f"the training data of {name}": known, split: questions})
     return tuple(sorted(seen.difference(*(questions.titles for questions in sets.values()))))
 
 

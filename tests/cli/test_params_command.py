@@ -66,13 +66,21 @@ def test_match_lstm_has_the_published_counts(params, overrides, total, monkeypat
     assert counts["total"] == counts["trainable"] == sum(counts["blocks"].values()) == total
 
 
-def test_word_vectors_set_the_width(params, qa_arch, tmp_path):
+def test_word_vectors_set_the_width(params, qa_arch, tmp_path, monkeypatch):
     """A missing file is an error; a folder of vectors saved with a run is read too."""
+    monkeypatch.delenv("QA_ARCH_GLOVE", raising=False)
     code, _, err = qa_arch("params", "model=proposed", f"glove.path={tmp_path / 'absent.txt'}")
     assert (code, "no such file of word vectors" in err) == (4, True)
     vectors = WordVectors(("the", "mill"), np.eye(3, 5, -1, dtype=np.float32))
     vectors.save(tmp_path)
     narrow = params("model=proposed", f"glove.path={tmp_path}")
     assert narrow["word_vectors"] == 3 * 5
+    note = (
+        "an upper bound, of all words of the file; a run keeps those of its data and the first 7 (glove.keep)"
+    )
+    kept = ("model=proposed", f"glove.path={tmp_path}", "glove.keep=7")
+    assert params(*kept)["notes"] == [f"word vectors: {note}"]
+    assert note in " ".join(qa_arch("params", *kept)[1].split())
+    assert params("model=proposed", "glove=none")["notes"] == params("model=proposed")["notes"] == []
     assert narrow["total"] < params("model=proposed", "glove.path=null", "glove.dim=6")["total"]
     assert narrow["total"] == params("model=proposed", "glove.path=null", "glove.dim=5")["total"]

@@ -90,7 +90,11 @@ def test_closed_dev_set_is_scored_only_with_final(
     qa_arch, trained, closed_run, tmp_path, dev_file, read_json, monkeypatch
 ):
     log = tmp_path / "experiments" / "debug" / DEV_ACCESS_LOG
-    for arguments in ((), ("--data", dev_file)):
+    content = read_json(dev_file)
+    for article in content["data"]:
+        del article["title"]
+    bare = write_json(tmp_path / "bare.json", content)
+    for arguments in ((), ("--data", dev_file), ("--data", bare)):
         code, _, err = qa_arch("evaluate", "--run", closed_run, *arguments)
         assert code == 2
         assert "--final" in err

@@ -18,6 +18,7 @@ from qa_arch.data.splits import (
     load_splits,
     read_once,
     require_disjoint,
+    shared_articles,
     subset,
 )
 from qa_arch.data.squad import read, write
@@ -183,6 +184,24 @@ def test_passages_of_a_single_article_may_not_recur_under_another_title(tmp_path
     for changed in (replace(data, dev=paths[2]), replace(data, dev=paths[2], open_dev=False)):
         with pytest.raises(DataError, match=r"and dev.* share 1 article"):
             load_splits(changed)
+
+
+@pytest.mark.parametrize(("train", "scored"), [("titled", "bare"), ("bare", "titled")])
+def test_a_set_without_titles_is_compared_by_passages(tmp_path, train, scored):
+    titled, paths = make_set([2, 2, 2]), {name: str(tmp_path / f"{name}.json") for name in ("titled", "bare")}
+    content = write(titled)
+    write_json(tmp_path / "titled.json", content)
+    for article in content["data"]:
+        del article["title"]
+    write_json(tmp_path / "bare.json", content)
+    data = Data("x", paths[train], None, None, 0, 0.0, 1, 0, "raise", True)
+    given = replace(data, calibration=paths[scored]), replace(data, dev=paths[scored])
+    for changed in (*given, replace(given[1], open_dev=False)):
+        with pytest.raises(DataError, match=r"share 3 articles"):
+            load_splits(changed)
+    bare = read(paths["bare"])
+    assert shared_articles(titled.titles, bare) == set(), "a record has no passages"
+    assert len(shared_articles(bare.titles, titled)) == 3
 
 
 def test_only_training_questions_need_places_of_answers(tmp_path):

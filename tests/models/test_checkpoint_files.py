@@ -116,6 +116,7 @@ def test_weight_index_may_only_name_safetensors_in_its_folder(tiny, tmp_path, in
     [
         ({"hidden_act": "os.system"}, UnavailableError),
         ({"num_hidden_layers": 10**6}, UnavailableError),
+        ({"num_labels": 2000}, UnavailableError),
         ({"dtype": math.inf}, UnavailableError),
         ({"deep": json.loads("[" * 500 + "]" * 500)}, RunError),
     ],

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 from families import EXTRA_FAMILIES, new_encoder
-from transformers import AutoConfig, AutoModel
+from transformers import AttentionInterface, AttentionMaskInterface, AutoConfig, AutoModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from qa_arch.errors import ConfigError, UnavailableError
@@ -222,6 +222,14 @@ def test_names_resolve_to_library_names_or_folders(tmp_path, monkeypatch):
     assert resolve("mpnet") == str(MPNET_FOLDER)
     assert known_config("someone/bert-base-uncased") is None
     assert known_config("sentence-transformers/all-MiniLM-L6-v2")["hidden_size"] == 384
+
+
+def test_pickled_encoder_registers_its_attention(monkeypatch):
+    encoder, ids = tiny().eval(), torch.arange(10)[None]
+    arrived = pickle.dumps(encoder)
+    for registry in (AttentionInterface, AttentionMaskInterface):  # as in a process that has none yet
+        monkeypatch.delitem(registry._global_mapping, sdpa.NAME)
+    torch.testing.assert_close(encode(pickle.loads(arrived), ids), encode(encoder, ids))
 
 
 @pytest.mark.slow

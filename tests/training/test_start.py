@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from qa_arch.api import train
 from qa_arch.config.compose import multirun
+from qa_arch.config.schema import Distillation
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_yaml, write_json
 from qa_arch.qa import start
@@ -92,12 +93,34 @@ def test_model_is_trained_with_dropout_and_gradient_checkpointing(parent):
     assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
-def test_run_may_learn_from_a_teacher_unless_nothing_is_trained(parent, started):
+def test_encoder_may_have_any_name_in_the_model(parent, monkeypatch):
+    load = start.loading.load
+
+    def renamed(*args, **kwargs):
+        reader = load(*args, **kwargs)
+        reader.model = torch.nn.Sequential(reader.model)
+        return reader
+
+    monkeypatch.setattr(start.loading, "load", renamed)
+    parts = start.assemble(plan(f"init_from={parent}"))
+    assert parts.encoder is parts.model[0].encoder
+
+
+def test_run_may_learn_from_a_teacher_unless_nothing_is_trained(parent, started, copied):
     distilled = ("distillation=soft_targets", f"distillation.teacher={parent}")
     record = started(*distilled)
     assert record.teacher.run_hash == read_record(parent).run_hash
     assert record.epochs[0].value("train_soft_targets") > 0
-    assert started(*distilled, "trainer.epochs=0", name="scored").teacher is None
+    assert record.config["distillation"]["layers"] == "none", "the encoder is the parent's"
+    with pytest.raises(ConfigError, match=r"^distillation.teacher: trainer.epochs=0 .*add distillation=none"):
+        plan(f"init_from={parent}", *distilled, "trainer.epochs=0")
+    for layers in (["distillation=layers"], ["distillation.layers=first"]):
+        with pytest.raises(ConfigError, match=r"^distillation.layers: .*; set distillation.layers=none"):
+            plan(f"init_from={parent}", f"distillation.teacher={parent}", *layers)
+    config = read_yaml(copied / "config.yaml")
+    settings = config["distillation"] | {"teacher": str(parent), "layers": "first"}
+    write_json(copied / "config.yaml", config | {"distillation": settings})
+    assert plan(f"init_from={copied}").distillation == Distillation(teacher=str(parent))
 
 
 def test_record_keeps_where_the_weights_came_from(copied, started):

@@ -77,8 +77,9 @@ def change(step: Compression, config: Config, parts: SpanParts) -> SpanParts:
     """The parts with a smaller encoder; what is zero, or becomes zero, stays so in training."""
     target = None
     if step.method != "magnitude":
+        name = next(name for name, module in parts.model.named_modules() if module is parts.encoder)
         parts = replace(parts, encoder=_smaller_encoder(step, config, parts))
-        parts.model.encoder = parts.encoder
+        parts.model.set_submodule(name, parts.encoder)
     else:
         target = Magnitude(step.sparsity or 0.0, step.scope or "global", step.ramp or 0.0)
         if (present := sparsity_of(zeros(parts.model))) >= target.sparsity:
@@ -95,14 +96,15 @@ def change(step: Compression, config: Config, parts: SpanParts) -> SpanParts:
 
 def _smaller_encoder(step: Compression, config: Config, parts: SpanParts) -> Encoder:
     """The encoder of ``parts.model`` after a structured step."""
-    model: Any = parts.model
+    model, encoder = parts.model, parts.encoder
+    assert isinstance(encoder, Encoder)
     loss: Any = parts.loss
     batches, keep = task.batches(config, parts), int(step.keep or 0)
     sample = batches.train(range(SAMPLE))
     if step.method == "layers":
-        chosen = chosen_layers(model.encoder.depth, keep, step.choose or "every_other")
-        return keep_layers(model.encoder, chosen, sample)
-    pruner, device = Pruner(model.encoder, sample), run_device(config)
+        chosen = chosen_layers(encoder.depth, keep, step.choose or "every_other")
+        return keep_layers(encoder, chosen, sample)
+    pruner, device = Pruner(encoder, sample), run_device(config)
     kind: Kind = "heads" if step.method == "heads" else "units"
 
     def windows() -> Iterator[Batch]:

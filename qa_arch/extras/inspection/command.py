@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from qa_arch.cli.runs import DEVICE, add_options, open_predictor, open_reader, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, open_predictor, open_reader, refuse_options, require_runs
 from qa_arch.config.target import require_packages
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
@@ -88,6 +88,7 @@ def _inspection(args: argparse.Namespace) -> Inspection:
         writer = open_predictor([args.run_folder], args)
         if not hasattr(writer, "attend"):
             raise ConfigError(NO_QUESTION)
+        refuse_options(args, ("window",), "is for questions; leave it out for a model that writes")
         from qa_arch.extras.inspection.reading import inspect_written
 
         return inspect_written(writer, args.context)

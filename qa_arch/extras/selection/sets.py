@@ -112,8 +112,8 @@ def load_splits(config: Config) -> dict[str, SelectionSet]:
     """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
     Passages are split by article, then converted to candidate sentences. Without a calibration set, questions
-    with classes are held out of train. Raises DataError if a source does not suit the task, ConfigError if
-    nothing can be held out.
+    with classes are held out of train. Raises DataError if a source does not suit the task or is given twice,
+    ConfigError if nothing can be held out.
     """
     data = config.data
     _require(data.train, HOLDS[config.model["task"]], "data.train")
@@ -125,6 +125,12 @@ def load_splits(config: Config) -> dict[str, SelectionSet]:
             raise DataError(f"data.{split}: {source} holds {sources.holds(source)}, and data.train {held}")
     if held == PASSAGES:
         return {split: sentence_selection(questions) for split, questions in splits.load_splits(data).items()}
+    given: dict[str, str] = {}
+    for split, source in {**named, "dev": data.dev}.items():  # also a closed dev set
+        if source is None or not sources.available(source):
+            continue
+        if (first := given.setdefault(identity(source), split)) != split:
+            raise DataError(f"data.{split}: {source} is the set of data.{first}; name other questions")
     articles, share = data.hold_out_articles, data.hold_out_share
     if data.calibration is None and ((articles and not share) or (share and held == CANDIDATES)):
         raise ConfigError(
@@ -226,11 +232,14 @@ def _question(example: Example, candidates: range, spans: list[tuple[int, int]])
     return SelectionQuestion(example.id, question, candidates, right, example.title)
 
 
-def class_set(name: str, labelled: Iterable[tuple[str | None, str]]) -> SelectionSet:
-    """SelectionSet of (class, question) pairs with all classes as candidates; None is an unknown class."""
+def class_set(name: str, labelled: Iterable[tuple[str | None, str]], ids: str = "question") -> SelectionSet:
+    """SelectionSet of (class, question) pairs with all classes as candidates; None is an unknown class.
+
+    The fingerprint covers the ids, which therefore begin with ``ids``, whatever the set is called.
+    """
     every = range(len(CLASSES))
     questions = [
-        SelectionQuestion(f"{name}-{number}", words(text), every, () if label is None else (_INDEX[label],))
+        SelectionQuestion(f"{ids}-{number}", words(text), every, () if label is None else (_INDEX[label],))
         for number, (label, text) in enumerate(labelled, start=1)
     ]
     return selection_set(name, [(label,) for label in CLASSES], questions, main=_MAIN_OF)
@@ -411,7 +420,7 @@ def _open_types(names: Sequence[str], *, name: str, on_error: OnError, use: Use)
         split = source.removeprefix(_SYNTHETIC)
         if split not in SPLITS:
             raise ConfigError(f"types:{source} is unknown: write train, calibration or dev")
-        return class_set(name or split, generated_questions(SIZES[split], SEED, split))
+        return class_set(name or split, generated_questions(SIZES[split], SEED, split), split)
     path = user_path(source)
     return class_set(name or path.stem, _labelled(path))
 

@@ -38,7 +38,8 @@ def score(
     """Compute all text metrics over the answerable questions that have a prediction.
 
     BLEU is a corpus score against all golds of a question. ROUGE and METEOR take the best gold of each
-    question and average over questions. CIDEr averages over the golds of a question, by definition.
+    question and average over questions. CIDEr averages over the golds of a question, by definition: one that
+    several annotators gave counts as often.
     Abstentions have no words and score 0. With ``probabilities`` (question id -> candidate text ->
     probability) the perplexity of the predicted answers is added, each answer counting as one token.
 
@@ -49,7 +50,7 @@ def score(
     if not scored:
         raise DataError(f"{questions.name}: no answerable question has a prediction; text metrics need one")
     predictions = [texts[example.id] for example in scored]
-    references = [list(dict.fromkeys(gold.text for gold in example.answers)) for example in scored]
+    references = [[gold.text for gold in example.answers] for example in scored]
     return {
         "questions": len(scored),
         **{f"bleu_{order}": bleu(predictions, references, order=order) for order in ORDERS},

@@ -8,6 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 from qa_arch.config.check import from_mapping
+from qa_arch.config.compose import compose
+from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.export.huggingface import export_hf
@@ -15,6 +17,7 @@ from qa_arch.export.onnx import export_onnx
 from qa_arch.extras.compression import pruning
 from qa_arch.extras.compression.manifest import Compression
 from qa_arch.features.batches import Collator
+from qa_arch.qa import start
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
 from qa_arch.results.columns import runs_table
@@ -44,6 +47,21 @@ def test_record_states_the_step_and_the_settings_of_the_parent(parent, smaller):
     masks = pruning.zeros(load_predictor(folder, device="cpu").model)
     assert pruning.sparsity_of(masks) == pytest.approx(0.5, abs=1e-3)
     assert after.parameters.nonzero < after.parameters.total == before.parameters.total
+
+
+def test_smaller_encoder_replaces_that_of_any_name(parent, monkeypatch):
+    load = start.loading.load
+
+    def renamed(*args, **kwargs):
+        reader = load(*args, **kwargs)
+        reader.model = torch.nn.Sequential(reader.model)
+        return reader
+
+    monkeypatch.setattr(start.loading, "load", renamed)
+    words = [f"init_from={parent}", "compression=layers", "compression.keep=2"]
+    parts = start.assemble(validate(compose(words)))
+    assert parts.encoder is parts.model[0].encoder
+    assert parts.encoder.depth == 2
 
 
 def test_runs_are_tabulated_with_their_parent_and_published(parent, smaller, tmp_path, monkeypatch, sources):

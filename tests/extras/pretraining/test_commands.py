@@ -174,6 +174,8 @@ def test_attention_of_the_decoder_is_inspected(run_of, spans, qa_arch, tmp_path)
     assert "1 cross" in page.read_text()
     code, out, error = qa_arch(*given)
     assert (code, "cross, mean of" in out, "written: " in out) == (0, True, True), error
+    code, _, error = qa_arch(*given, "--window", "3")
+    assert (code, "--window is for questions" in error) == (2, True)
     for other, message in ((spans, "give a question"), (run_of("mlm"), "has no decoder")):
         assert qa_arch("inspect", other, "--context", text)[0] == 2
         assert message in qa_arch("inspect", other, "--context", text)[2]

@@ -39,6 +39,15 @@ def test_trec_file_is_read_in_either_encoding(tmp_path, coding):
     assert [list(MAIN)[main] for main in task.main] == [label.partition(":")[0] for label in CLASSES]
 
 
+def test_fingerprint_does_not_depend_on_the_names_of_set_and_file(tmp_path):
+    """A held-out set is recognised by it, wherever it is."""
+    for name in ("dev.label", "copy.label"):
+        (tmp_path / name).write_text(LINES)
+    dev = open_source(f"types:{tmp_path}/dev.label", name="dev")
+    assert dev.fingerprint == open_source(f"types:{tmp_path}/copy.label").fingerprint
+    assert open_source("types:synthetic:dev", name="x").fingerprint.startswith("0f0f2ae8"), "as recorded"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -8,6 +8,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import counts, identity, local, open_passages, open_source, portable
 from qa_arch.errors import DataError
+from qa_arch.extras.selection.sets import load_splits
 from qa_arch.training.jobs import require_files
 
 FILES = {
@@ -79,6 +80,15 @@ def test_wrong_kind_is_refused_before_opening(source, model, message):
     if model == "bert":
         with pytest.raises(DataError, match=message):
             open_passages(source)
+
+
+@pytest.mark.parametrize("again", ["data.calibration", "data.dev"])
+def test_questions_that_are_trained_on_are_not_scored(folder, again):
+    (folder / "copy.label").write_text(FILES["t.label"])
+    sources = ["data=files", "data.train=types:t.label", f"{again}=types:copy.label"]
+    config = validate(compose(["model=question_types", *sources, "data.open_dev=false"]))
+    with pytest.raises(DataError, match=rf"^{again}: types:copy.label is the set of data.train; name other"):
+        load_splits(config)
 
 
 @pytest.mark.parametrize("prefix", ["types:", "insuranceqa:"])

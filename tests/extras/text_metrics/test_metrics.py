@@ -155,8 +155,8 @@ def test_all_metrics_over_answerable_questions(gold_set) -> None:
     assert scores["meteor"] == 25.0
     assert scores["bleu_1"] == pytest.approx(100 * math.exp(1 - 3))
     assert scores["bleu_2"] == 0
-    # Golds count once however many annotators gave them: the mean of "red mill" (1 / sqrt 2) and "mill" (1).
-    assert scores["cider"] == pytest.approx(10 * (1 / math.sqrt(2) + 1) / 2 / 4 / 2)
+    # The mean over all golds: "red mill" (1 / sqrt 2), and "mill" (1) of two annotators.
+    assert scores["cider"] == pytest.approx(10 * (1 / math.sqrt(2) + 2) / 3 / 4 / 2)
     assert {"bleu_3", "bleu_4", "rouge_2"} <= set(scores)
     with pytest.raises(DataError, match="no answerable question has a prediction"):
         score(questions, {"q2": "lamp"})
