@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,8 +19,9 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
-from qa_arch import records
-from qa_arch.errors import QaArchError, RunError
+from qa_arch import provenance, records
+from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.files import write_json
 from qa_arch.qa import task
 from qa_arch.records import read_record, write_record
 from qa_arch.training import checkpoint, run
@@ -129,6 +130,21 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
     assert resume()[0] == 0
     shutil.rmtree(moved)
     assert resume()[0] == 0, "what is not here cannot be compared"
+
+
+def test_run_resumed_with_other_code_is_of_no_code(run_training, stop_after, monkeypatch, caplog, tmp_path):
+    """A registration pins the code, and refuses it. Without a checkpoint, all of it is by the code of now."""
+    stop_after(1)
+    monkeypatch.setattr(provenance, "code_hash", lambda: "pinned")
+    record = run_training(name="stopped", resume=True).record
+    assert (record.code, "stopped: was begun by other code" in caplog.text) == (None, True)
+    runs = {"arm": {"13": record.settings_hash}}
+    pinned = provenance.Registration(date="", commit="c", sets={}, runs=runs, code="pinned")
+    write_json(tmp_path / provenance.REGISTERED, asdict(pinned))
+    with pytest.raises(ConfigError, match="the run was trained by other code than"):
+        provenance.require_registered(tmp_path, record, None)
+    checkpoint.discard(tmp_path / "stopped")
+    assert run_training(name="stopped", resume=True).record.code == "pinned"
 
 
 def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch):
