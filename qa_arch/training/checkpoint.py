@@ -21,6 +21,7 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
 from qa_arch.errors import QaArchError, RunError
@@ -41,18 +42,21 @@ def discard(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-class KeepLast(pl.Callback):
+class KeepLast(Checkpoint):
     """Saves ``last.ckpt`` at the end of each epoch, and every ``minutes`` within one.
 
     After Ctrl-C or SIGTERM on rank 0 it saves once more after the current optimizer step or epoch and raises
     KeyboardInterrupt on all ranks. It must be the last callback, so that the checkpoint holds the state of
-    all others.
+    all others; of Lightning's class of checkpoints, as EarlyStopping is called after any other. A run that a
+    callback had ended is at its end when it is resumed, too.
     """
 
     def __init__(self, folder: Path, minutes: float, accumulate: int) -> None:
         self.path = folder / LAST
         self.seconds, self.accumulate = 60 * minutes, accumulate
         self.interrupted = False
+        self.ended = False
+        """Whether a callback had ended training when the checkpoint was saved."""
         self.stopped_after: int | None = None
         """Optimizer step after which a signal stopped the run; its checkpoint is saved."""
         self.ranks: dist.ProcessGroup | None = None
@@ -62,6 +66,7 @@ class KeepLast(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
+        trainer.should_stop = trainer.should_stop or self.ended  # which EarlyStopping forgets
         self.ranks = dist.new_group(backend="gloo") if trainer.world_size > 1 else None
         # Set here to replace Lightning's SIGTERM handler, which broadcasts to the other ranks: they may be in
         # another collective operation, and all would wait for ever.
@@ -100,8 +105,15 @@ class KeepLast(pl.Callback):
         raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
+        self.ended = trainer.should_stop
         trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
         self.saved = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ended": self.ended}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.ended = state_dict["ended"]
 
     @contextmanager
     def interruptible(self, *, announce: bool) -> Iterator[None]:
@@ -196,8 +208,7 @@ class BestWeights(pl.Callback):
 
     ``select``: the calibration score to maximise, ``loss``, which is minimised, or ``last``. A task's own
     ``monitor`` replaces these. Without a calibration split the last epoch is selected. With ``patience``,
-    training stops after that many validated epochs without improvement, as does a resumed run that had
-    stopped for this reason; NaN is no improvement.
+    training stops after that many validated epochs without improvement; NaN is no improvement.
     """
 
     save: Callable[[pl.Trainer], Any]
@@ -206,9 +217,6 @@ class BestWeights(pl.Callback):
     best: float = float("-inf")
     epoch: int | None = None
     waited: int = 0
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.should_stop = trainer.should_stop or 0 < self.patience <= self.waited
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         parts: Any = pl_module.parts

@@ -234,7 +234,6 @@ def fit(
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        enable_checkpointing=False,
         default_root_dir=folder,
     )
     if settings.compile:

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 import pytorch_lightning as pl
 import stub_loggers
+from stops import stopped_after
 
 from qa_arch.config.schema import Trainer
 from qa_arch.config.target import TRUSTED
@@ -37,6 +38,13 @@ def test_callbacks_stop_a_run_and_the_profile_is_in_its_folder(run_training, dev
     assert (done.record.status, len(done.record.epochs)) == ("ok", 2)
     assert done.record.config["callbacks"]["early_stopping"]["min_delta"] == 1000
     assert "run_training_epoch" in next(done.folder.glob("fit-profile*.txt")).read_text()
+
+
+def test_run_that_a_callback_ended_ends_again_when_it_is_resumed(run_training):
+    """It was interrupted while it was scored, after its last checkpoint."""
+    with stopped_after(2):
+        run_training(*STOPPING, "trainer.epochs=4")
+    assert len(run_training(*STOPPING, "trainer.epochs=4", resume=True).record.epochs) == 2
 
 
 @pytest.mark.parametrize("limit", [3, 0.4])
