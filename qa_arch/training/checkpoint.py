@@ -259,7 +259,8 @@ def random_state() -> dict[str, Any]:
         "python": [version, list(internal), gauss],
         "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        # Of the device of this process alone: it may be resumed where others are visible.
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
     }
 
 
@@ -271,4 +272,5 @@ def restore_random_state(state: dict[str, Any]) -> None:
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"].cpu())
     if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
+        own = min(torch.cuda.current_device(), len(state["cuda"]) - 1)  # older checkpoints have all devices
+        torch.cuda.set_rng_state(state["cuda"][own].cpu())

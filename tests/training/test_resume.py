@@ -26,7 +26,7 @@ from qa_arch.qa import task
 from qa_arch.records import read_record, write_record
 from qa_arch.training import checkpoint, run
 from qa_arch.training import fit as fitting
-from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
+from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state, restore_random_state
 from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
@@ -297,6 +297,20 @@ def test_checkpoint_of_another_world_size_is_refused(saved, world):
     module._trainer = SimpleNamespace(world_size=world)
     with pytest.raises(RunError, match=rf"world size {saved} cannot be resumed with world size {world}"):
         module.on_load_checkpoint({"random": [random_state()] * saved})
+
+
+@pytest.mark.parametrize(("saved", "device", "restored"), [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 1, 1)])
+def test_random_state_is_of_the_own_gpu_however_many_are_visible(monkeypatch, saved, device, restored):
+    """Older checkpoints have the states of all GPUs that were visible."""
+    states = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: device)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor(0))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", states.append)
+    state = random_state()
+    assert len(state["cuda"]) == 1
+    restore_random_state({**state, "cuda": [torch.tensor(number) for number in range(saved)]})
+    assert states == [restored]
 
 
 @pytest.mark.slow
