@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -24,7 +25,7 @@ import torch.distributed as dist
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from qa_arch.errors import QaArchError, RunError
+from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.files import replacing
 
 log = logging.getLogger(__name__)
@@ -179,10 +180,12 @@ class DurableCheckpoints(TorchCheckpointIO):
 def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Newest checkpoint of a run folder that is not damaged, and its content; None if none was ever written.
 
-    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects.
+    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects, and the error
+    itself if memory runs out or the system refuses to read.
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
+        intact = False
         try:
             with zipfile.ZipFile(path) as archive:
                 intact = archive.testzip() is None  # torch compares no checksums
@@ -193,8 +196,10 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
                 f"{path}: holds more than tensors and plain values, and is not loaded;"
                 " use --if-exists replace to start over"
             ) from error
-        except Exception:  # one bit of a header suffices for errors of almost any class
-            pass
+        except Exception as error:  # one bit of a header suffices for errors of almost any class
+            refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+            if refused or (intact and out_of_memory(error)):  # says nothing about the content
+                raise
         log.warning("%s: damaged, skipped", path)
     if paths:
         names = " and ".join(path.name for path in paths)

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -219,6 +220,24 @@ def test_any_flipped_bit_of_a_header_falls_back_to_the_previous_checkpoint(tmp_p
             same(loaded, {**state, "name": path.name})
             used.add(path.name)
     assert used == {LAST, PREVIOUS}
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("zipfile.ZipFile", PermissionError(13, "Permission denied")),
+        ("zipfile.ZipFile", OSError(5, "Input/output error")),
+        ("torch.load", MemoryError()),
+        ("torch.load", RuntimeError("DefaultCPUAllocator: can't allocate memory")),
+    ],
+    ids=repr,
+)
+def test_checkpoint_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypatch, place, error):
+    torch.save({}, tmp_path / LAST)
+    monkeypatch.setattr(place, Mock(side_effect=error))
+    with pytest.raises(type(error)) as caught:
+        newest(tmp_path)
+    assert caught.value is error
 
 
 class FailsOnLoad:
