@@ -589,8 +589,8 @@ NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
 CHECKPOINT = ".ckpt"
 """Suffix of the checkpoints in the folder of a run that is not finished."""
 QUESTIONS = "questions.parquet"
-MOST_QUESTIONS = 10**7
-"""Limit on the rows that ``read_questions`` reads: a few bytes can repeat a value any number of times."""
+MOST_VALUES, MOST_BYTES = 3 * 10**7, 2**27
+"""Limits on what ``read_questions`` reads: a few bytes of a file can repeat a value any number of times."""
 TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article", "windows")
 """Columns of question rows whose type matters to all readers."""
 SINGLE = ("probability", "confidence")
@@ -968,9 +968,18 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
         raise RunError(f"{path}: missing; the run did not finish scoring")
     try:
         with pq.ParquetFile(path) as file:
-            if file.metadata.num_rows > MOST_QUESTIONS:
-                raise ValueError(f"{file.metadata.num_rows:,} rows, more than {MOST_QUESTIONS:,}")
-            table = file.read()
+            facts, batches, room = file.metadata, [], MOST_BYTES
+            if (count := facts.num_rows * facts.num_columns) > MOST_VALUES:
+                raise ValueError(f"{count:,} values, more than {MOST_VALUES:,}")
+            groups, columns = range(facts.num_row_groups), range(facts.num_columns)
+            sizes = (facts.row_group(g).column(c).total_uncompressed_size for g in groups for c in columns)
+            # No text is longer than what is stored of its column: a batch of them fits into the limit.
+            longest = max([1, *sizes])
+            for batch in file.iter_batches(max(1, min(MOST_BYTES // longest, 65536))):
+                batches.append(batch)
+                if (room := room - batch.nbytes) < 0:
+                    raise ValueError(f"more than {MOST_BYTES >> 20} MiB of values")
+            table = pa.Table.from_batches(batches, file.schema_arrow)
         for column in table.schema:
             kind, is_text = column.type, pa.types.is_string(column.type) or pa.types.is_null(column.type)
             known = column.name in TEXT_COLUMNS or column.name in WHOLE_COLUMNS
