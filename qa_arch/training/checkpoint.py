@@ -180,8 +180,8 @@ class DurableCheckpoints(TorchCheckpointIO):
 def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Newest checkpoint of a run folder that is not damaged, and its content; None if none was ever written.
 
-    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects, and the error
-    itself if memory runs out or the system refuses to read.
+    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects, and the
+    error itself if memory runs out or the system refuses to read.
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:

@@ -104,8 +104,8 @@ class OpenRun:
             is_begun = any((self.folder / name).exists() for name in (LAST, PREVIOUS))
             if is_begun and earlier.code != self.record.code:
                 log.warning(
-                    "%s: was begun by other code (commit %s), so it does not count as a pre-registered run; use"
-                    " --if-exists replace to train it with one code",
+                    "%s: was begun by other code (commit %s), so it does not count as a pre-registered run;"
+                    " use --if-exists replace to train it with one code",
                     self.folder,
                     (earlier.commit or "unknown")[:8],
                 )

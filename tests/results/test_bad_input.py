@@ -185,8 +185,12 @@ def test_questions_without_an_id_or_not_in_utf8_are_refused(runs, call):
     assert f"{path}: not readable (" in err
 
 
-@pytest.mark.parametrize("ids", [["1", "2"] * 20, [f"{n:02d}" for n in range(40)]], ids=["listed", "prefixed"])
-@pytest.mark.parametrize(("limit", "message"), [("MOST_VALUES", "80 values"), ("MOST_BYTES", "MiB of values")])
+@pytest.mark.parametrize(
+    "ids", [["1", "2"] * 20, [f"{n:02d}" for n in range(40)]], ids=["listed", "prefixed"]
+)
+@pytest.mark.parametrize(
+    ("limit", "message"), [("MOST_VALUES", "80 values"), ("MOST_BYTES", "MiB of values")]
+)
 def test_question_rows_that_repeat_a_long_text_are_refused(tmp_path, monkeypatch, ids, limit, message):
     """As an entry of the column's list of texts, or as a prefix of others: the file has it once."""
     write_questions(tmp_path, {"id": [10**5 * "x" + id_ for id_ in ids], "kind": ["answerable"] * 40})

@@ -58,6 +58,31 @@ def test_limited_epochs_have_whole_steps_and_the_schedule_ends_with_them(run_tra
     assert 0 <= last.lr < 1e-9 < first.lr
 
 
+MONITOR = "+callbacks.stats._target_=pytorch_lightning.callbacks.DeviceStatsMonitor"
+
+
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_callback_logs_with_the_loggers_of_the_run(run_training, devices):
+    """Only rank 0 has them."""
+    done = run_training(MONITOR, "logger=csv", f"trainer.devices={devices}")
+    assert "DeviceStatsMonitor" in next(done.folder.rglob("metrics.csv")).read_text()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["callbacks=early_stopping", "data=demo", "data.calibration=null", "data.hold_out_articles=0"],
+            "early_stopping: EarlyStopping needs a calibration split and there is none; set",
+        ),
+        ([MONITOR, "logger=none"], "stats: DeviceStatsMonitor needs a logger and there is none;"),
+    ],
+)
+def test_callbacks_that_would_fail_in_training_are_refused(configure, overrides, message):
+    with pytest.raises(ConfigError, match=rf"^callbacks\.{message}"):
+        build_callbacks(configure(*overrides), TRUSTED)
+
+
 def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
     calls: list = []
     monkeypatch.setattr(stub_loggers, "calls", calls)
@@ -85,6 +110,10 @@ def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
         (
             {"_target_": "pytorch_lightning.callbacks.ModelCheckpoint"},
             "ModelCheckpoint: a run keeps its best and",
+        ),
+        (
+            {"_target_": "pytorch_lightning.callbacks.LearningRateMonitor"},
+            "a run logs the rates of its groups",
         ),
         ({"_target_": "pytorch_lightning.callbacks.EMAWeightAveraging"}, "not be those that were validated"),
         (
