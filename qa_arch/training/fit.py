@@ -147,6 +147,8 @@ def start_process(config: Config) -> Config:
     if config.encoder.init == "random" and config.encoder.layers and not config.init_from:
         log.info("encoder: %s", config.encoder.title)
     settings = resolve(config.trainer)
+    if config.optim.name != "adamw":  # the only one with 8-bit states
+        settings = replace(settings, optimizer_bits=32)
     world = int(settings.devices)
     log.info(
         "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
