@@ -439,8 +439,8 @@ class RunRecord:
     dirty: bool | None = None
     """Whether the checkout had uncommitted changes; None outside a checkout."""
     code: str | None = None
-    """Hash of the code and configs that made the run (``provenance.code_hash``); None if it was resumed with other
-    code than it began with."""
+    """Hash of the code and configs that made the run (``provenance.code_hash``); None if it was resumed with
+    other code."""
     created: str = ""
     data: Mapping[str, SplitFacts] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -141,6 +141,9 @@ class OpenRun:
                 yield
         except BaseException as error:
             self.require_in_place()
+            if self.record.status == "ok":  # only loggers have missed its outcome
+                discard(self.folder)
+                raise
             oom = out_of_memory(error)
             status: Status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
