@@ -361,11 +361,14 @@ class Fits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderRun:
-    """The pre-training run that a run took its encoder from."""
+    """The pre-training run, or the local folder, that a run took its encoder from."""
 
     model: str
-    seed: int
+    """Name of the model or the folder."""
+    seed: int | None = None
+    """None for a folder."""
     run_hash: str
+    """That of the run, or a hash of the files of the folder."""
     system: str
     """The same hash without the seed: equal for runs that differ only in the seed."""
 
@@ -473,7 +476,8 @@ class RunRecord:
     """Precision of matrix products, even if the config leaves it to the machine."""
     optimizer_bits: int | None = None
     encoder: EncoderRun | None = None
-    """None unless ``encoder.name`` names a pre-training run, from which also a parent may have started."""
+    """None unless ``encoder.name`` names a pre-training run or a folder, from which also a parent may have
+    started."""
     initial: InitialWeights | None = None
     """None for a random encoder."""
     weights_bytes: int | None = None
