@@ -4,4 +4,5 @@ import sys
 
 from qa_arch.cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":  # a config's _target_ could import this module
+    sys.exit(main())

@@ -198,23 +198,35 @@ def _combined(
     """A record combined from those of the runs.
 
     An ensemble sums the parameters, weights and training time of its members; its training articles are those
-    of all members and their teachers.
+    of all members, their teachers and their parents. Its config is that of the first member whose dev set is
+    closed, else of the first; ConfigError if closed dev sets differ.
     """
+
+    def is_closed(record: RunRecord) -> bool:
+        return record.setting("data", "open_dev") is False
+
     records = [read_trained(run) for run in runs]
-    first, several = records[0], len(records) > 1
+    # The config of an open member would open the dev set that another holds out.
+    first, several = next(filter(is_closed, records), records[0]), len(records) > 1
     if not (several or decode or calibration):
         raise ConfigError(f"{runs[0]}: is a run already; add --decode or --calibration, or score it as it is")
     for run, record in zip(runs, records, strict=True):
         if record.members:
             raise ConfigError(f"{run}: was itself adopted from {', '.join(record.members)}; name those")
+        dev, held_out = record.setting("data", "dev"), first.setting("data", "dev")
+        if is_closed(record) and dev != held_out:
+            raise ConfigError(
+                f"{run}: holds out another dev set ({dev}) than another run ({held_out}); leave one out"
+            )
     config = {**first.config, **({"decode": decode[1]} if decode else {})}
     data = {}
     for split in (TRAIN, CALIBRATION):
         facts = [record.data[split] for record in records if split in record.data]
         titles = {title for split_facts in facts for title in split_facts.titles}
         if split == TRAIN:
-            # A student has seen what its teacher was trained on.
-            titles.update(title for r in records if r.teacher for title in r.teacher.titles)
+            # A student has seen what its teacher was trained on, and any run what its parent was.
+            sources = [source for r in records for source in (r.teacher, r.parent) if source]
+            titles.update(title for source in sources for title in source.titles)
         if facts:
             data[split] = replace(facts[0], titles=tuple(sorted(titles)))
     commit, dirty = provenance.commit()

@@ -36,6 +36,7 @@ MAX_JSON_BYTES = 2**28
 """Largest file that ``read_json`` reads."""
 MAX_YAML_BYTES = 2**20
 """Largest file that ``read_yaml`` reads."""
+REPEATED = "its aliases repeat too many values"
 LONG_NUMBER = "a number with more than 4300 digits"
 MAX_RATIO = 100
 """Largest ratio of content to gzip file that ``read_unpacked`` reads beyond ``MAX_JSON_BYTES``."""
@@ -98,8 +99,20 @@ def read_yaml(path: Path) -> Any:
 
     try:
         text = _read_limited(path, MAX_YAML_BYTES)
-        value = yaml.safe_load(text)
-        _require_plain(value, max(len(text), 10_000))  # a short file may repeat its values by aliases
+        most = left = max(len(text), 10_000)  # a short file may repeat its values by aliases
+
+        class Loader(yaml.SafeLoader):
+            """Limits what the merge keys (``<<``) of mappings copy, before all of it is read."""
+
+            def flatten_mapping(self, node: Any) -> None:
+                nonlocal left
+                super().flatten_mapping(node)
+                left -= len(node.value)
+                if left < 0:
+                    raise ValueError(REPEATED)
+
+        value = yaml.load(text, Loader)
+        _require_plain(value, most)
         return value
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
@@ -160,7 +173,7 @@ def _require_plain(value: Any, most: int) -> None:
             mappings = [item for item in level if isinstance(item, dict)]
             lists = [item for item in level if isinstance(item, list)]
             if sum(map(len, lists)) + 2 * sum(map(len, mappings)) > most:
-                raise ValueError("its aliases repeat too many values")
+                raise ValueError(REPEATED)
             level = [*chain(*mappings, *(item.values() for item in mappings), *lists)]
             if not level:
                 return

@@ -28,6 +28,8 @@ WAITS = (1.0, 4.0)
 """Seconds before the second and the third attempt of a transfer that broke off."""
 CLIENTS = {"huggingface_hub", "hf_xet", "httpx", "httpx2", "httpcore", "httpcore2", "h11", "h2", "anyio"}
 """Libraries whose errors may be no OSError."""
+UNANSWERED = "On"
+"""Value of HF_HUB_OFFLINE that ``go_offline`` sets, which tells it from a user's; clients accept any case."""
 LOG_IN = "set HF_TOKEN, or run hf auth login"
 
 
@@ -38,6 +40,8 @@ def offline() -> bool:
 
 def state() -> str:
     """Reason why the hub cannot be used; empty if it can."""
+    if os.environ.get("HF_HUB_OFFLINE") == UNANSWERED:
+        return "the hub did not answer before; a new process asks it again"
     return "HF_HUB_OFFLINE is set" if offline() else _silence()
 
 
@@ -45,7 +49,8 @@ def go_offline() -> None:
     """Make the clients of this process and of those that it starts read their caches only."""
     from huggingface_hub import constants
 
-    os.environ["HF_HUB_OFFLINE"] = "1"
+    if not offline():
+        os.environ["HF_HUB_OFFLINE"] = UNANSWERED
     constants.HF_HUB_OFFLINE = True  # read from the environment when it was imported, as is that of datasets
     if "datasets" in sys.modules:
         sys.modules["datasets"].config.HF_HUB_OFFLINE = True

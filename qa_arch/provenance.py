@@ -39,6 +39,7 @@ from qa_arch.config.machine import within
 from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.data import sources
+from qa_arch.data.files import content_hash
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import files_hash, parse_json, read_json
 from qa_arch.manifest import from_extras
@@ -79,8 +80,8 @@ PLACES = (
 )
 """Locations of input files, in place of which ``run_hash`` has the hashes of their content."""
 GLOVE, ENCODER, TEACHER, PARENT = "glove", "encoder", "teacher", "parent"
-"""Inputs of a run besides its sets: word vectors, the pre-training run of its encoder, the teacher, and the
-run whose model it started from."""
+"""Inputs of a run besides its sets: word vectors, the pre-training run or the folder of its encoder, the
+teacher, and the run whose model it started from."""
 
 PACKAGES = (
     *("qa-arch", "torch", "transformers", "tokenizers", "datasets"),
@@ -131,7 +132,8 @@ def inputs_of(
         TEACHER: None if teacher is None else teacher.fingerprint,
         PARENT: None if parent is None else parent.run_hash,
     }
-    return {name: hash_ for name, hash_ in {**sets, **others}.items() if hash_ is not None}
+    # ``system_hash`` gives all in ``sets``.
+    return {name: hash_ for name, hash_ in {**others, **sets}.items() if hash_ is not None}
 
 
 def json_hash(value: Any) -> str:
@@ -389,9 +391,15 @@ def encoder_folder(name: str) -> Path | None:
 
 
 def encoder_run(name: str | None) -> EncoderRun | None:
-    """Record entry for the pre-training run that ``encoder.name`` names, if it names one."""
-    if name is None or (run := pretrained_run(name)) is None:
+    """Record entry for the pre-training run or the local folder that ``encoder.name`` names, if any."""
+    if name is None:
         return None
+    if (run := pretrained_run(name)) is None:
+        if not (folder := Path(name)).is_dir():
+            return None
+        files = [path for path in folder.iterdir() if path.is_file() and not path.name.startswith(".")]
+        content = json_hash({path.name: content_hash(path) for path in files})
+        return EncoderRun(model=folder.resolve().name, run_hash=content, system=content)
     _, record = run
     return EncoderRun(
         model=record.model, seed=record.seed, run_hash=record.run_hash, system=system_hash(record)

@@ -361,11 +361,14 @@ class Fits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderRun:
-    """The pre-training run that a run took its encoder from."""
+    """The pre-training run, or the local folder, that a run took its encoder from."""
 
     model: str
-    seed: int
+    """Name of the model or the folder."""
+    seed: int | None = None
+    """None for a folder."""
     run_hash: str
+    """That of the run, or a hash of the files of the folder."""
     system: str
     """The same hash without the seed: equal for runs that differ only in the seed."""
 
@@ -439,7 +442,8 @@ class RunRecord:
     dirty: bool | None = None
     """Whether the checkout had uncommitted changes; None outside a checkout."""
     code: str | None = None
-    """Hash of the code and configs that made the run (``provenance.code_hash``)."""
+    """Hash of the code and configs that made the run (``provenance.code_hash``); None if it was resumed with
+    other code."""
     created: str = ""
     data: Mapping[str, SplitFacts] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -472,7 +476,8 @@ class RunRecord:
     """Precision of matrix products, even if the config leaves it to the machine."""
     optimizer_bits: int | None = None
     encoder: EncoderRun | None = None
-    """None unless ``encoder.name`` names a pre-training run, from which also a parent may have started."""
+    """None unless ``encoder.name`` names a pre-training run or a folder, from which also a parent may have
+    started."""
     initial: InitialWeights | None = None
     """None for a random encoder."""
     weights_bytes: int | None = None
@@ -588,8 +593,8 @@ NO_SPANS, SCORED_EMPTY = "answers_not_in_passage", "questions_scored_as_empty"
 CHECKPOINT = ".ckpt"
 """Suffix of the checkpoints in the folder of a run that is not finished."""
 QUESTIONS = "questions.parquet"
-MOST_QUESTIONS = 10**7
-"""Limit on the rows that ``read_questions`` reads: a few bytes can repeat a value any number of times."""
+MOST_VALUES, MOST_BYTES = 3 * 10**7, 2**27
+"""Limits on what ``read_questions`` reads: a few bytes of a file can repeat a value any number of times."""
 TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article", "windows")
 """Columns of question rows whose type matters to all readers."""
 SINGLE = ("probability", "confidence")
@@ -967,9 +972,18 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
         raise RunError(f"{path}: missing; the run did not finish scoring")
     try:
         with pq.ParquetFile(path) as file:
-            if file.metadata.num_rows > MOST_QUESTIONS:
-                raise ValueError(f"{file.metadata.num_rows:,} rows, more than {MOST_QUESTIONS:,}")
-            table = file.read()
+            facts, batches, room = file.metadata, [], MOST_BYTES
+            if (count := facts.num_rows * facts.num_columns) > MOST_VALUES:
+                raise ValueError(f"{count:,} values, more than {MOST_VALUES:,}")
+            groups, columns = range(facts.num_row_groups), range(facts.num_columns)
+            sizes = (facts.row_group(g).column(c).total_uncompressed_size for g in groups for c in columns)
+            # No text is longer than what is stored of its column: a batch of them fits into the limit.
+            longest = max([1, *sizes])
+            for batch in file.iter_batches(max(1, min(MOST_BYTES // longest, 65536))):
+                batches.append(batch)
+                if (room := room - batch.nbytes) < 0:
+                    raise ValueError(f"more than {MOST_BYTES >> 20} MiB of values")
+            table = pa.Table.from_batches(batches, file.schema_arrow)
         for column in table.schema:
             kind, is_text = column.type, pa.types.is_string(column.type) or pa.types.is_null(column.type)
             known = column.name in TEXT_COLUMNS or column.name in WHOLE_COLUMNS

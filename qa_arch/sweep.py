@@ -431,9 +431,10 @@ class Sweep:
 
             write_json(self.folder / MANIFEST, asdict(self._manifest(planned)))
             for job in planned.values():
-                # A point that began keeps its config: its record is of that one.
-                if not (job.folder / CONFIG).is_file():
-                    write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+                # A point with a result, or one that is running, keeps its config: its record is of that one.
+                config, (status, _) = job.folder / CONFIG, state_of(job.folder)
+                if not (config.is_file() and status in (*RESULTS, "running")):
+                    write_atomic(config, to_yaml(job.raw))
             to_run = select(self.folder, planned, UNFINISHED)
             run_points(planned, to_run, self.place(self.folder, self.settings, pool), pool, self.settings)
         ended = [state_of(job.folder) for job in planned.values()]

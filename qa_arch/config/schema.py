@@ -65,6 +65,11 @@ class Data:
     """Language of the answers, whose rules normalise them."""
 
     @property
+    def has_calibration(self) -> bool:
+        """Whether there is a calibration split, given or held out."""
+        return bool(self.calibration or self.hold_out_articles or self.hold_out_share)
+
+    @property
     def opened(self) -> dict[str, Source]:
         """Setting -> source, for the sets that training opens."""
         dev = self.dev if self.open_dev else None
@@ -508,7 +513,7 @@ def _problems(config: Config) -> Iterator[str]:
             f"glove.name: {config.glove.name} and glove.path={config.glove.path} exclude each other; set"
             " glove.path=null (QA_ARCH_GLOVE in the environment is one), or leave out the name"
         )
-    if trainer.patience and not (data.calibration or data.hold_out_articles or data.hold_out_share):
+    if trainer.patience and not data.has_calibration:
         yield (
             "trainer.patience: early stopping needs a calibration split and there is none; set"
             " data.calibration, data.hold_out_articles or data.hold_out_share, or trainer.patience=0"

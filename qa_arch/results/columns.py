@@ -150,7 +150,7 @@ def _f1_at(key: str, heading: str, name: str) -> Column:
 
 def _encoder(record: RunRecord) -> str | None:
     """Pre-training run of the encoder, else its name, else its family."""
-    if record.encoder:
+    if record.encoder and record.encoder.seed is not None:
         return f"{record.encoder.model}, seed {record.encoder.seed}"
     name, family = (record.setting("encoder", key) for key in ("name", "family"))
     return name if record.setting("encoder", "init") == "pretrained" else family and f"random {family}"

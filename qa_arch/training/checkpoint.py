@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import random
@@ -21,9 +22,10 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 import torch.distributed as dist
+from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from qa_arch.errors import QaArchError, RunError
+from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.files import replacing
 
 log = logging.getLogger(__name__)
@@ -41,18 +43,21 @@ def discard(folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-class KeepLast(pl.Callback):
+class KeepLast(Checkpoint):
     """Saves ``last.ckpt`` at the end of each epoch, and every ``minutes`` within one.
 
     After Ctrl-C or SIGTERM on rank 0 it saves once more after the current optimizer step or epoch and raises
     KeyboardInterrupt on all ranks. It must be the last callback, so that the checkpoint holds the state of
-    all others.
+    all others; of Lightning's class of checkpoints, as EarlyStopping is called after any other. A run that a
+    callback had ended is at its end when it is resumed, too.
     """
 
     def __init__(self, folder: Path, minutes: float, accumulate: int) -> None:
         self.path = folder / LAST
         self.seconds, self.accumulate = 60 * minutes, accumulate
         self.interrupted = False
+        self.ended = False
+        """Whether a callback had ended training when the checkpoint was saved."""
         self.stopped_after: int | None = None
         """Optimizer step after which a signal stopped the run; its checkpoint is saved."""
         self.ranks: dist.ProcessGroup | None = None
@@ -62,6 +67,7 @@ class KeepLast(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.saved = time.monotonic()
+        trainer.should_stop = trainer.should_stop or self.ended  # which EarlyStopping forgets
         self.ranks = dist.new_group(backend="gloo") if trainer.world_size > 1 else None
         # Set here to replace Lightning's SIGTERM handler, which broadcasts to the other ranks: they may be in
         # another collective operation, and all would wait for ever.
@@ -100,8 +106,15 @@ class KeepLast(pl.Callback):
         raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
+        self.ended = trainer.should_stop
         trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
         self.saved = time.monotonic()
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"ended": self.ended}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.ended = state_dict["ended"]
 
     @contextmanager
     def interruptible(self, *, announce: bool) -> Iterator[None]:
@@ -167,10 +180,12 @@ class DurableCheckpoints(TorchCheckpointIO):
 def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Newest checkpoint of a run folder that is not damaged, and its content; None if none was ever written.
 
-    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects.
+    Raises RunError if there are checkpoints and all are damaged, or if one holds pickled objects, and the
+    error itself if memory runs out or the system refuses to read.
     """
     paths = [path for path in (folder / LAST, folder / PREVIOUS) if path.exists()]
     for path in paths:
+        intact = False
         try:
             with zipfile.ZipFile(path) as archive:
                 intact = archive.testzip() is None  # torch compares no checksums
@@ -181,8 +196,10 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
                 f"{path}: holds more than tensors and plain values, and is not loaded;"
                 " use --if-exists replace to start over"
             ) from error
-        except Exception:  # one bit of a header suffices for errors of almost any class
-            pass
+        except Exception as error:  # one bit of a header suffices for errors of almost any class
+            refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+            if refused or (intact and out_of_memory(error)):  # says nothing about the content
+                raise
         log.warning("%s: damaged, skipped", path)
     if paths:
         names = " and ".join(path.name for path in paths)
@@ -196,8 +213,7 @@ class BestWeights(pl.Callback):
 
     ``select``: the calibration score to maximise, ``loss``, which is minimised, or ``last``. A task's own
     ``monitor`` replaces these. Without a calibration split the last epoch is selected. With ``patience``,
-    training stops after that many validated epochs without improvement, as does a resumed run that had
-    stopped for this reason; NaN is no improvement.
+    training stops after that many validated epochs without improvement; NaN is no improvement.
     """
 
     save: Callable[[pl.Trainer], Any]
@@ -206,9 +222,6 @@ class BestWeights(pl.Callback):
     best: float = float("-inf")
     epoch: int | None = None
     waited: int = 0
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        trainer.should_stop = trainer.should_stop or 0 < self.patience <= self.waited
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         parts: Any = pl_module.parts
@@ -251,7 +264,8 @@ def random_state() -> dict[str, Any]:
         "python": [version, list(internal), gauss],
         "numpy": [str(kind), [int(key) for key in keys], int(position), int(has_gauss), float(cached)],
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        # Of the device of this process alone: it may be resumed where others are visible.
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_available() else [],
     }
 
 
@@ -263,4 +277,5 @@ def restore_random_state(state: dict[str, Any]) -> None:
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"].cpu())
     if state["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([part.cpu() for part in state["cuda"]])
+        own = min(torch.cuda.current_device(), len(state["cuda"]) - 1)  # older checkpoints have all devices
+        torch.cuda.set_rng_state(state["cuda"][own].cpu())

@@ -23,9 +23,11 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning import profilers
+from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
+from qa_arch.config.machine import has_logger
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
 from qa_arch.config.target import CALLBACKS, arguments, locate, require_packages
 from qa_arch.errors import ConfigError, one_line
@@ -38,7 +40,6 @@ from qa_arch.qa.search import SpanCollector
 from qa_arch.qa.start import assemble
 from qa_arch.records import CALIBRATION, MODEL, Device
 from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest
-from qa_arch.training.loggers import RunLogger
 from qa_arch.training.module import Fitting, TrainingData, TrainingModule
 from qa_arch.training.progress import History, TrainingProgress
 
@@ -77,6 +78,7 @@ NO_CALLBACKS = {
     "GradientAccumulationScheduler": "use trainer.accumulate",
     "BatchSizeFinder": "use trainer.micro_batch=auto",
     "LearningRateFinder": "sweep optim.lr",
+    "LearningRateMonitor": "a run logs the rates of its groups itself, as step/lr",
     "StochasticWeightAveraging": "the weights that are kept would not be those that were validated",
     "WeightAveraging": "the weights that are kept would not be those that were validated",
     "ModelPruning": "the weights would be saved under other names",
@@ -145,6 +147,8 @@ def start_process(config: Config) -> Config:
     if config.encoder.init == "random" and config.encoder.layers and not config.init_from:
         log.info("encoder: %s", config.encoder.title)
     settings = resolve(config.trainer)
+    if config.optim.name != "adamw":  # the only one with 8-bit states
+        settings = replace(settings, optimizer_bits=32)
     world = int(settings.devices)
     log.info(
         "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",
@@ -186,7 +190,7 @@ def fit(
     *,
     resume: bool,
     publish: Callable[[list[dict[str, Any]]], Any],
-    loggers: Sequence[RunLogger] = (),
+    loggers: Sequence[Logger] = (),
     callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
@@ -234,7 +238,6 @@ def fit(
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        enable_checkpointing=False,
         default_root_dir=folder,
     )
     if settings.compile:
@@ -282,9 +285,16 @@ def within_flops(data: TrainingData, flops: float, *, world: int) -> Trainer:
 def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]:
     """New callbacks of the section ``callbacks``, which run before ours.
 
-    Raises ConfigError for a class that is no callback or one of ``NO_CALLBACKS``, and for wrong arguments.
+    Raises ConfigError for a class that is no callback or one of ``NO_CALLBACKS``, for wrong arguments, and
+    for a callback that needs a calibration split or a logger where there is none.
     """
-    built = []
+    built, missing = [], {}
+    if not config.data.has_calibration:
+        remedy = "set data.calibration, data.hold_out_articles or data.hold_out_share, or leave it out"
+        missing["EarlyStopping"] = f"a calibration split and there is none; {remedy}"
+    if not has_logger({"logger": config.logger}):
+        remedy = "choose one, such as logger=csv, or leave it out"
+        missing["DeviceStatsMonitor"] = f"a logger and there is none; {remedy}"
     for name, section in config.callbacks.items():
         where = f"callbacks.{name}"
         target = locate(section.get("_target_"), (*trusted, CALLBACKS), where)
@@ -295,6 +305,8 @@ def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]
         for base in target.__mro__:
             if base.__name__ in NO_CALLBACKS:
                 raise ConfigError(f"{where}: {target.__name__}: {NO_CALLBACKS[base.__name__]}")
+            if base.__name__ in missing:
+                raise ConfigError(f"{where}: {target.__name__} needs {missing[base.__name__]}")
         settings = arguments(target, section, (), where=where, descriptive=("_target_",))
         try:
             built.append(target(**settings))

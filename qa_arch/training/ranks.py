@@ -20,7 +20,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from pytorch_lightning.loggers.logger import DummyLogger
 
+from qa_arch.config.machine import has_logger
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import QaArchError, out_of_memory
 from qa_arch.files import descriptors
@@ -119,8 +121,16 @@ def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[
     config = start_process(config)
     parts = fitting_of(config, trusted)
     try:
-        callbacks = build_callbacks(config, trusted)
-        fit(config, parts, folder, resume=resume, publish=lambda epochs: None, callbacks=callbacks)
+        # Some callbacks need a logger on every rank.
+        fit(
+            config,
+            parts,
+            folder,
+            resume=resume,
+            publish=lambda epochs: None,
+            loggers=[DummyLogger()] if has_logger({"logger": config.logger}) else [],
+            callbacks=build_callbacks(config, trusted),
+        )
     finally:
         leave_group()
 

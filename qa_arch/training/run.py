@@ -51,7 +51,7 @@ from qa_arch.records import (
     write_record,
 )
 from qa_arch.training import inputs
-from qa_arch.training.checkpoint import LAST, discard, random_state, restore_random_state
+from qa_arch.training.checkpoint import LAST, PREVIOUS, discard, random_state, restore_random_state
 from qa_arch.training.fit import (
     Fitted,
     build_callbacks,
@@ -101,6 +101,15 @@ class OpenRun:
             self.read = inputs.recorded(self.folder, earlier)
             known = ("epochs", "batch", "data", "encoder", "teacher", "parent")
             self.record = replace(self.record, **{name: getattr(earlier, name) for name in known})
+            is_begun = any((self.folder / name).exists() for name in (LAST, PREVIOUS))
+            if is_begun and earlier.code != self.record.code:
+                log.warning(
+                    "%s: was begun by other code (commit %s), so it does not count as a pre-registered run;"
+                    " use --if-exists replace to train it with one code",
+                    self.folder,
+                    (earlier.commit or "unknown")[:8],
+                )
+                self.record = replace(self.record, code=None)
         self.update()
         (self.folder / TRACEBACK).unlink(missing_ok=True)
 
@@ -132,6 +141,9 @@ class OpenRun:
                 yield
         except BaseException as error:
             self.require_in_place()
+            if self.record.status == "ok":  # only loggers have missed its outcome
+                discard(self.folder)
+                raise
             oom = out_of_memory(error)
             status: Status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]

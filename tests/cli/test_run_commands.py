@@ -10,14 +10,17 @@ import numpy as np
 import pytest
 
 from qa_arch import evaluation, files, hub, load
+from qa_arch.adopt import _combined
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
+from qa_arch.errors import ConfigError
 from qa_arch.files import holder, write_json
 from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
+    Parent,
     Threshold,
     questions_folder,
     read_questions,
@@ -308,6 +311,36 @@ def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, twin, 
         code, _, err = qa_arch(*command)
         assert (code, "is no longer the run that was adopted" in err) == (5, True), err
     assert "holds the record of bert-ensemble-2" in qa_arch("adopt", twin, trained, "--folder", out)[2]
+
+
+@pytest.fixture
+def ensemble_of(trained, tmp_path):
+    """``ensemble_of(**members)``: the record of an ensemble of ``trained`` as changed for each, by name."""
+
+    def combined(**members):
+        for name, (changes, data) in members.items():
+            record = read_record(trained)
+            config = {**record.config, "name": name, "data": {**record.config["data"], **data}}
+            write_record(tmp_path / name, replace(record, config=config, **changes))
+        return _combined([str(tmp_path / name) for name in members], None, None, None)
+
+    return combined
+
+
+def test_ensemble_was_trained_on_the_articles_of_its_members_parents(ensemble_of):
+    child = {"parent": Parent(run="p", run_hash="h", titles=("Seen",))}, {}
+    for members in ({"a": child, "b": ({}, {})}, {"b": ({}, {}), "a": child}):
+        assert "Seen" in ensemble_of(**members).trained_titles
+
+
+def test_ensemble_keeps_the_dev_set_closed_that_a_member_holds_out(ensemble_of):
+    """In any order, and no other member may hold out another set."""
+    members = {"open": ({}, {"dev": "synthetic:train"}), "closed": ({}, {"open_dev": False})}
+    for names in (["open", "closed"], ["closed", "open"]):
+        config = ensemble_of(**{name: members[name] for name in names}).config
+        assert (config["name"], config["data"]["open_dev"]) == ("closed", False)
+    with pytest.raises(ConfigError, match=r"other: holds out another dev set \(a\.json\) than another run"):
+        ensemble_of(**members, other=({}, {"open_dev": False, "dev": "a.json"}))
 
 
 def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, tmp_path, read_json):

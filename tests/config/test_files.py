@@ -258,6 +258,11 @@ def _aliases(depth: int) -> str:
     return "\n".join(["a: &a [x, x, x, x, x, x, x, x, x]", *lines])
 
 
+def _merges(depth: int) -> str:
+    lines = (f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}]}}" for n in range(1, depth))
+    return "\n".join(["a0: &a0 {k: 1}", *lines])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -266,6 +271,7 @@ def _aliases(depth: int) -> str:
         ("a: &a [*a]", "nested more than 64 deep"),
         ("a: &a [*a, *a]", "its aliases repeat too many values"),
         (_aliases(8), "its aliases repeat too many values"),
+        (_merges(40), "its aliases repeat too many values"),
         (f"a: {'9' * 6000}", "a number with more than 4300 digits"),
         (f"a: {'9' * 400}", "int too large"),
         ("a: [1, 2\nb: {", "line 2, column 2: "),
@@ -287,6 +293,7 @@ def test_unusable_yaml_is_one_line(tmp_path, text, message):
     assert str(caught.value).count("\n") == 0
 
 
-def test_aliases_are_read(tmp_path):
-    (tmp_path / "a.yaml").write_text(_aliases(2))
-    assert read_yaml(tmp_path / "a.yaml")["b"] == [["x"] * 9] * 9
+def test_aliases_and_merge_keys_are_read(tmp_path):
+    (tmp_path / "a.yaml").write_text(f"{_aliases(2)}\n{_merges(9)}")
+    content = read_yaml(tmp_path / "a.yaml")
+    assert (content["b"], content["a8"]) == ([["x"] * 9] * 9, {"k": 1})

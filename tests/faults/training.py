@@ -60,7 +60,7 @@ FAULTS = (
           old="key != point.key", new="False"),
     Fault(name="checkpoint with a damaged header ends the run", at="checkpoint:newest",
           test="test_any_flipped_bit_of_a_header_falls_back_to_the_previous_checkpoint",
-          old="except Exception:", new="except (zipfile.BadZipFile, OSError, EOFError, ValueError):"),
+          old="except Exception as", new="except (zipfile.BadZipFile, OSError, EOFError, ValueError) as"),
     Fault(name="full disk hides the status of a run", at="training.run:OpenRun.ending",
           test="test_full_disk_hides_neither_the_status_nor_the_error",
           old="with suppress(QaArchError)", new="with suppress()"),

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from broken_records import changed
 
+from qa_arch import records
 from qa_arch.errors import RunError
 from qa_arch.files import hold
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record, write_questions, write_record
@@ -182,6 +183,22 @@ def test_questions_without_an_id_or_not_in_utf8_are_refused(runs, call):
     code, _, err = call("baseline")
     assert (code, err.count("\n")) == (5, 1)
     assert f"{path}: not readable (" in err
+
+
+@pytest.mark.parametrize(
+    "ids", [["1", "2"] * 20, [f"{n:02d}" for n in range(40)]], ids=["listed", "prefixed"]
+)
+@pytest.mark.parametrize(
+    ("limit", "message"), [("MOST_VALUES", "80 values"), ("MOST_BYTES", "MiB of values")]
+)
+def test_question_rows_that_repeat_a_long_text_are_refused(tmp_path, monkeypatch, ids, limit, message):
+    """As an entry of the column's list of texts, or as a prefix of others: the file has it once."""
+    write_questions(tmp_path, {"id": [10**5 * "x" + id_ for id_ in ids], "kind": ["answerable"] * 40})
+    assert (tmp_path / QUESTIONS).stat().st_size < 2000
+    assert len(read_questions(tmp_path)["id"]) == 40
+    monkeypatch.setattr(records, limit, 10, raising=False)
+    with pytest.raises(RunError, match=rf"not readable \(.*{message}"):
+        read_questions(tmp_path)
 
 
 @pytest.mark.slow

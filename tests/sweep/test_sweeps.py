@@ -14,9 +14,10 @@ from kills import contents
 from qa_arch import sweep
 from qa_arch.config.schema import RANDOM_ONLY
 from qa_arch.errors import ConfigError
-from qa_arch.files import write_atomic
+from qa_arch.files import read_yaml, write_atomic
 from qa_arch.records import RECORD, find_runs
 from qa_arch.sweep import MANIFEST, read_manifest
+from qa_arch.training.jobs import CONFIG
 
 RELOADED = ("encoder.init=pretrained", *(f"encoder.{key}=null" for key in RANDOM_ONLY))
 
@@ -34,6 +35,15 @@ def test_repeated_grid_runs_only_failed_and_new_points(stubbed, train_m):
     assert "4 points: 4 ok" in out
     assert re.search(r"qa-arch ask .* --trust mine$", out, re.MULTILINE)
     assert stubbed.started() == ["seed1", "seed2", "seed3", "seed2", "seed4"]
+
+
+def test_repeated_grid_runs_unfinished_points_with_the_settings_that_it_now_has(stubbed, train_m):
+    """Also with those that change no result; a finished point keeps its own, which its record is of."""
+    stubbed.set_actions(seed1="failed")
+    for size in (4, 8):
+        train_m("seed=1,2", f"trainer.eval_batch_size={size}")
+    configs = (read_yaml(stubbed.point(seed) / CONFIG) for seed in (1, 2))
+    assert [config["trainer"]["eval_batch_size"] for config in configs] == [8, 4]
 
 
 @pytest.mark.usefixtures("checked")

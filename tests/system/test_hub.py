@@ -58,6 +58,22 @@ def filled(online, repositories):
     return online
 
 
+def test_hub_that_did_not_answer_is_not_called_the_users_choice(online, monkeypatch):
+    """Nor in processes that this one starts. What users set is theirs."""
+    hub.go_offline()
+    assert (hub.offline(), hub.state()) == (
+        True,
+        "the hub did not answer before; a new process asks it again",
+    )
+    command = "from huggingface_hub import constants; from qa_arch import hub"
+    command += "; print(constants.HF_HUB_OFFLINE, hub.state())"
+    child = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert child.stdout.startswith("True the hub did not answer before")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    hub.go_offline()
+    assert hub.state() == "HF_HUB_OFFLINE is set"
+
+
 def test_model_in_a_cache_below_the_home_folder_is_found(tmp_path, monkeypatch):
     (snapshot := tmp_path / "hub/models--me--model/snapshots/1").mkdir(parents=True)
     (snapshot / "config.json").touch()

@@ -70,7 +70,8 @@ def test_trusted_package_that_is_not_found_says_how_to_add_its_folder(copied):
     "target",
     ["os.system", "qa_arch_evil.Model", "baselinesx.Model", "qa_arch", "qa_arch.", "qa_arch..x", "", None, 3,
      "qa_arch.training.ranks.subprocess", "qa_arch.training.ranks.Path", "qa_arch.nowhere.Model",
-     "qa_arch.models.proposed.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write"],
+     "qa_arch.models.proposed.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write",
+     "qa_arch.__main__.Model"],
 )  # fmt: skip
 def test_targets_that_are_not_classes_of_trusted_modules_are_refused(target):
     with pytest.raises(ConfigError, match="_target_"):

@@ -1,10 +1,17 @@
 """Assembling a pretrained encoder: its folder must have the tokenizer that matches its weights."""
 
+import shutil
+from dataclasses import replace
+
 import pytest
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.provenance import encoder_run, system_hash
 from qa_arch.qa import task
+from qa_arch.sweep import point_key
+from qa_arch.training.inputs import require_same_inputs
+from qa_arch.training.run import train
 
 
 @pytest.fixture
@@ -35,6 +42,27 @@ def test_pretrained_folder_with_its_tokenizer(configure, save_pretrained):
     loaded = task.assemble(configure(*pretrained_from(path)))
     assert (loaded.tables["train"].ids == parts.tables["train"].ids).all()
     assert loaded.encoder.vocab_size == len(parts.tokenizer)
+
+
+def test_encoder_folder_counts_by_what_it_holds(configure, save_pretrained, tmp_path):
+    """For runs, systems and points of a sweep; not by where it lies."""
+
+    def configured(folder):
+        return configure(*pretrained_from(folder), "trainer.max_steps=1")
+
+    path, _ = save_pretrained()
+    config, moved = configured(path), configured(shutil.copytree(path, tmp_path / "moved"))
+    record = train(config, folder=tmp_path / "run")
+    for same in (config, moved):
+        require_same_inputs(tmp_path / "run", same, record)
+    assert point_key(config) == point_key(moved)
+    save_pretrained()
+    with pytest.raises(RunError, match=r"encoder\.name: \S+ is not what the run has read"):
+        require_same_inputs(tmp_path / "run", config, record)
+    assert point_key(config) != point_key(moved)
+    other = replace(record, encoder=encoder_run(str(path)))
+    assert system_hash(other) != system_hash(record)
+    require_same_inputs(tmp_path / "run", config, replace(record, encoder=None))  # of an older record
 
 
 def test_token_id_without_embedding_is_refused(configure, save_pretrained):

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import pytest
 import pytorch_lightning as pl
 import stub_loggers
+from stops import stopped_after
 
 from qa_arch.config.schema import Trainer
 from qa_arch.config.target import TRUSTED
@@ -39,6 +40,13 @@ def test_callbacks_stop_a_run_and_the_profile_is_in_its_folder(run_training, dev
     assert "run_training_epoch" in next(done.folder.glob("fit-profile*.txt")).read_text()
 
 
+def test_run_that_a_callback_ended_ends_again_when_it_is_resumed(run_training):
+    """It was interrupted while it was scored, after its last checkpoint."""
+    with stopped_after(2):
+        run_training(*STOPPING, "trainer.epochs=4")
+    assert len(run_training(*STOPPING, "trainer.epochs=4", resume=True).record.epochs) == 2
+
+
 @pytest.mark.parametrize("limit", [3, 0.4])
 def test_limited_epochs_have_whole_steps_and_the_schedule_ends_with_them(run_training, limit):
     """Of some seven batches, three or their 0.4 are two steps of two batches."""
@@ -48,6 +56,31 @@ def test_limited_epochs_have_whole_steps_and_the_schedule_ends_with_them(run_tra
     size = done.record.batch.micro * done.record.batch.accumulate
     assert [(epoch.step, epoch.windows) for epoch in (first, last)] == [(2, 2 * size), (4, 2 * size)]
     assert 0 <= last.lr < 1e-9 < first.lr
+
+
+MONITOR = "+callbacks.stats._target_=pytorch_lightning.callbacks.DeviceStatsMonitor"
+
+
+@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_callback_logs_with_the_loggers_of_the_run(run_training, devices):
+    """Only rank 0 has them."""
+    done = run_training(MONITOR, "logger=csv", f"trainer.devices={devices}")
+    assert "DeviceStatsMonitor" in next(done.folder.rglob("metrics.csv")).read_text()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["callbacks=early_stopping", "data=demo", "data.calibration=null", "data.hold_out_articles=0"],
+            "early_stopping: EarlyStopping needs a calibration split and there is none; set",
+        ),
+        ([MONITOR, "logger=none"], "stats: DeviceStatsMonitor needs a logger and there is none;"),
+    ],
+)
+def test_callbacks_that_would_fail_in_training_are_refused(configure, overrides, message):
+    with pytest.raises(ConfigError, match=rf"^callbacks\.{message}"):
+        build_callbacks(configure(*overrides), TRUSTED)
 
 
 def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
@@ -77,6 +110,10 @@ def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
         (
             {"_target_": "pytorch_lightning.callbacks.ModelCheckpoint"},
             "ModelCheckpoint: a run keeps its best and",
+        ),
+        (
+            {"_target_": "pytorch_lightning.callbacks.LearningRateMonitor"},
+            "a run logs the rates of its groups",
         ),
         ({"_target_": "pytorch_lightning.callbacks.EMAWeightAveraging"}, "not be those that were validated"),
         (

@@ -14,6 +14,7 @@ from qa_arch.training.fit import (
     require_machine,
     reset_peak_memory,
     resolve,
+    start_process,
     strategy_name,
 )
 
@@ -61,6 +62,14 @@ def test_8gb_preset_by_compute_capability(fake_gpus, bitsandbytes, capability, p
     fake_gpus(0)
     on_cpu = resolve(trainer)
     assert (on_cpu.accelerator, on_cpu.precision, on_cpu.optimizer_bits) == ("cpu", "fp32", 32)
+
+
+@pytest.mark.parametrize(("optimizer", "bits"), [("adamw", 8), ("adamax", 32)])
+def test_only_adamw_counts_as_trained_in_8_bits(fake_gpus, bitsandbytes, optimizer, bits):
+    fake_gpus(1)
+    bitsandbytes(True)
+    config = configured("trainer.optimizer_bits=auto", f"optim.name={optimizer}")
+    assert start_process(config).trainer.optimizer_bits == bits
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -19,13 +20,14 @@ from pytorch_lightning import LightningModule
 from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
-from qa_arch import records
-from qa_arch.errors import QaArchError, RunError
+from qa_arch import provenance, records
+from qa_arch.errors import ConfigError, QaArchError, RunError
+from qa_arch.files import write_json
 from qa_arch.qa import task
 from qa_arch.records import read_record, write_record
 from qa_arch.training import checkpoint, run
 from qa_arch.training import fit as fitting
-from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state
+from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state, restore_random_state
 from qa_arch.training.module import TrainingModule
 
 TWO_EPOCHS = (
@@ -131,6 +133,21 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
     assert resume()[0] == 0, "what is not here cannot be compared"
 
 
+def test_run_resumed_with_other_code_is_of_no_code(run_training, stop_after, monkeypatch, caplog, tmp_path):
+    """A registration pins the code, and refuses it. Without a checkpoint, all of it is by the code of now."""
+    stop_after(1)
+    monkeypatch.setattr(provenance, "code_hash", lambda: "pinned")
+    record = run_training(name="stopped", resume=True).record
+    assert (record.code, "stopped: was begun by other code" in caplog.text) == (None, True)
+    runs = {"arm": {"13": record.settings_hash}}
+    pinned = provenance.Registration(date="", commit="c", sets={}, runs=runs, code="pinned")
+    write_json(tmp_path / provenance.REGISTERED, asdict(pinned))
+    with pytest.raises(ConfigError, match="the run was trained by other code than"):
+        provenance.require_registered(tmp_path, record, None)
+    checkpoint.discard(tmp_path / "stopped")
+    assert run_training(name="stopped", resume=True).record.code == "pinned"
+
+
 def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch):
     """The best epoch is the second; stopped in the third, training ends early after the fourth."""
     scores = iter([20.0, 30.0, 10.0, 10.0, 99.0])
@@ -203,6 +220,24 @@ def test_any_flipped_bit_of_a_header_falls_back_to_the_previous_checkpoint(tmp_p
             same(loaded, {**state, "name": path.name})
             used.add(path.name)
     assert used == {LAST, PREVIOUS}
+
+
+@pytest.mark.parametrize(
+    ("place", "error"),
+    [
+        ("zipfile.ZipFile", PermissionError(13, "Permission denied")),
+        ("zipfile.ZipFile", OSError(5, "Input/output error")),
+        ("torch.load", MemoryError()),
+        ("torch.load", RuntimeError("DefaultCPUAllocator: can't allocate memory")),
+    ],
+    ids=repr,
+)
+def test_checkpoint_that_cannot_be_read_now_is_not_called_damaged(tmp_path, monkeypatch, place, error):
+    torch.save({}, tmp_path / LAST)
+    monkeypatch.setattr(place, Mock(side_effect=error))
+    with pytest.raises(type(error)) as caught:
+        newest(tmp_path)
+    assert caught.value is error
 
 
 class FailsOnLoad:
@@ -281,6 +316,20 @@ def test_checkpoint_of_another_world_size_is_refused(saved, world):
     module._trainer = SimpleNamespace(world_size=world)
     with pytest.raises(RunError, match=rf"world size {saved} cannot be resumed with world size {world}"):
         module.on_load_checkpoint({"random": [random_state()] * saved})
+
+
+@pytest.mark.parametrize(("saved", "device", "restored"), [(1, 0, 0), (1, 3, 0), (4, 0, 0), (4, 1, 1)])
+def test_random_state_is_of_the_own_gpu_however_many_are_visible(monkeypatch, saved, device, restored):
+    """Older checkpoints have the states of all GPUs that were visible."""
+    states = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: device)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: torch.tensor(0))
+    monkeypatch.setattr(torch.cuda, "set_rng_state", states.append)
+    state = random_state()
+    assert len(state["cuda"]) == 1
+    restore_random_state({**state, "cuda": [torch.tensor(number) for number in range(saved)]})
+    assert states == [restored]
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import logging
 import re
 from dataclasses import asdict, replace
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -84,6 +85,14 @@ def test_failure_is_recorded_raised_and_cleared_on_resume(
     done = run_training(resume=True)
     assert (done.record.status, done.record.error) == ("ok", None)
     assert not (tmp_path / "run" / "traceback.txt").exists()
+
+
+def test_finished_run_stays_one_if_logging_its_outcome_is_interrupted(run_training, monkeypatch, tmp_path):
+    monkeypatch.setattr(run.RunLogger, "log_outcome", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_training("logger=csv")
+    record = read_record(tmp_path / "run")
+    assert (record.status, record.error, "dev" in record.scores) == ("ok", None, True)
 
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["renamed", "replaced by another run"])
