@@ -28,8 +28,8 @@ def growth(quick: bool) -> Measurement:
     """Peak for the largest set minus the smallest, read and written as in ``qa-arch predict``.
 
     By design only a part of 1,000 questions is alive at a time, so the difference is how much the largest
-    part exceeds the first. One float kept per question would take 32 bytes with its list slot, 3.2 MB in
-    total, which a bound of 2 catches.
+    part exceeds the first. One float kept per question would take 32 bytes with its list slot, 0.93 MB in
+    total, which the bound catches.
     """
     counts = (1_000, 3_000) if quick else (1_000, 30_000)
     for count in counts:

@@ -37,7 +37,8 @@ ROWS_READ = 20_000
 @contextmanager
 def vectors_config(quick: bool) -> Iterator[tuple[Config, list[str]]]:
     """Settings with a made file of vectors and an empty cache, and the words of a run."""
-    count = WORDS // 20 if quick else WORDS
+    share = 20 if quick else 1
+    count = WORDS // share
     drawn = np.random.default_rng(SEED).normal(0, 0.4, (100, WIDTH))
     numbers = [" ".join(f"{value:.5f}" for value in row) for row in drawn]
     with tempfile.TemporaryDirectory() as temporary:
@@ -45,7 +46,7 @@ def vectors_config(quick: bool) -> Iterator[tuple[Config, list[str]]]:
         with path.open("w", encoding="utf-8") as file:
             file.writelines(f"w{n} {numbers[n % 100]}\n" for n in range(count))
         words = ["model=proposed", "glove=file", f"glove.path={path}", f"features.cache_dir={temporary}"]
-        yield validate(compose(words)), [f"w{n}" for n in range(count - LOOKED_UP // 20, count)]
+        yield validate(compose(words)), [f"w{n}" for n in range(count - LOOKED_UP // share, count)]
 
 
 def vectors_first(quick: bool) -> Measurement:

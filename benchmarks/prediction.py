@@ -23,7 +23,7 @@ from transformers import BertForQuestionAnswering
 from baselines.transformer import TransformerSpan
 from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer, rows
 from benchmarks.targets import Measure, Measurement, cost, speedup
-from benchmarks.timing import Pairs, Timed, alternate, once
+from benchmarks.timing import Pairs, Timed, alternate, median_time, once
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.metrics.abstention import best_texts
@@ -34,7 +34,7 @@ from qa_arch.qa.reader import Reader
 from qa_arch.tensors import Batch
 from qa_arch.types import QuestionSet
 
-QUESTIONS, ROUNDS = 48, 2
+QUESTIONS, ROUNDS = 48, 3
 BATCH = 16
 Ask = Callable[[int, int], dict[str, Any]]
 """Function (batch size, number of questions) -> reply of a running peer."""
@@ -69,13 +69,20 @@ def compare_with_peer(
         )
         batch = best_batch(peer, ask, len(questions) // 3, quick)
         texts = texts_of(predictor, questions)
-        ask(batch, BATCH)
-        ours, theirs = [], []
-        for _ in range(1 if quick else ROUNDS):
-            ours.append(once(lambda: texts_of(predictor, questions)))
+        reply = ask(batch, BATCH)
+
+        def time_peer() -> Timed:
+            nonlocal reply
             reply = ask(batch, len(questions))
-            theirs.append(Timed(reply["wall"], reply["cpu"]))
-    rates = [f"{len(questions) / min(t.wall for t in side):.1f}" for side in (ours, theirs)]
+            return Timed(reply["wall"], reply["cpu"])
+
+        ours: list[Timed] = []
+        theirs: list[Timed] = []
+        for nth in range(1 if quick else ROUNDS):
+            turns = [(ours, lambda: once(lambda: texts_of(predictor, questions))), (theirs, time_peer)]
+            for times, run in turns[:: -1 if nth % 2 else 1]:
+                times.append(run())
+    rates = [f"{len(questions) / median_time(side).wall:.1f}" for side in (ours, theirs)]
     note = (
         f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {batch},"
         f" {_equal_texts(texts, reply['texts'])} of the texts are the peer's"

@@ -224,7 +224,7 @@ TARGETS = (
     *measured_in(
         "memory",
         Target(
-            "memory-flat", "live memory of predicting 30k questions", "1k questions", most=2, unit="MB more"
+            "memory-flat", "live memory of predicting 30k questions", "1k questions", most=1.2, unit="MB more"
         ),
         needs=(MINILM,),
     ),

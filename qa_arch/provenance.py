@@ -472,5 +472,6 @@ def require_registered(folder: Path, record: RunRecord, dev: str | None) -> None
     what = f"other data: {' and '.join(others)}" if others else "other settings or another seed"
     raise ConfigError(
         f"--final: the run is not registered in {folder / REGISTERED} ({what}); give it another name= to make"
-        " it an experiment of its own"
+        " it an experiment of its own, or repeat the registered one in a checkout of commit"
+        f" {registration.commit}"
     )

@@ -46,7 +46,6 @@ VARYING = {
         rf"\b{re.escape(__version__)}\b": "VERSION",
         r"\d+\.\d MB": "N MB",
         r'"(code|commit)": (".*"|null)': r'"\1": CODE',
-        r"training on this machine would fail: .*\n": "",
         r"[ \t]+$": "",
     }.items()
 }

@@ -3,9 +3,12 @@
 import os
 import shutil
 import subprocess
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
@@ -17,6 +20,23 @@ def would_run(folder: Path, *arguments: str) -> str:
     command = ["make", "-n", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=True)
     return done.stdout
+
+
+def test_constraints_pin_all_that_setup_installs():
+    """But torch, which is chosen by machine, and what only it needs."""
+    seen: dict[str, set[str]] = {}
+    waiting = [Requirement("qa-arch[dev]")]
+    while waiting:
+        wanted = waiting.pop()
+        new = {"", *wanted.extras} - seen.setdefault(name := canonicalize_name(wanted.name), set())
+        seen[name] |= new
+        try:
+            needs = map(Requirement, distribution(name).requires or () if name != "torch" and new else ())
+        except PackageNotFoundError:
+            continue
+        waiting += [n for n in needs if n.marker is None or any(n.marker.evaluate({"extra": e}) for e in new)]
+    pinned = {line.partition("==")[0] for line in (ROOT / "constraints.txt").read_text().lower().splitlines()}
+    assert seen.keys() - set(map(canonicalize_name, pinned)) == {"qa-arch", "torch"}
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from typing import Any
 
 from matplotlib.ticker import ScalarFormatter
 
+from qa_arch.records import CALIBRATION
 from qa_arch.results.experiments import (
     COLOURS,
     INK,
@@ -53,8 +54,9 @@ def tables(folder: Path) -> list[Table]:
         ),
         records_table(
             folder,
-            "Batch sizes at two epochs of 5,000 questions of SQuAD 2.0, MiniLM, dev fold A",
+            "Batch sizes at two epochs of 5,000 questions of SQuAD 2.0, MiniLM, calibration",
             records=SQUAD,
+            split=CALIBRATION,
             columns=(
                 *("model", "batch", "seed", "steps", "exact", "f1", "forced_f1", "auroc", "seconds"),
                 *("examples_per_second", "peak_memory_mb"),

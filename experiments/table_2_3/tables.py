@@ -263,6 +263,7 @@ def _draw_sizes(ours: Sequence[SizeScores]) -> Any:
     panel.set_title("Boundary + Search by training questions", loc="left", fontsize=10, fontweight="bold")
     panel.set_xscale("log")
     panel.set_xlabel("training questions", color=FAINT, fontsize=8)
+    panel.set_ylabel("percent", color=FAINT, fontsize=8)
     panel.grid(axis="y", color=GRID, linewidth=0.8)
     panel.spines[["top", "right", "left"]].set_visible(False)
     sizes = [point.questions for point in ours]

@@ -544,8 +544,8 @@ def _differences(panel: Any, measure: str, rows: Sequence[Row]) -> None:
     row_panel(panel, "ΔF1" if measure == "F1" else f"Δ {measure}", len(rows))
     panel.set_xlim(-1.12 * widest, 1.12 * widest)
     panel.axvline(0, color=INK, linewidth=0.9)
-    left, right = ("system", "baseline") if measure == MEASURES["aurc"] else ("baseline", "system")
-    panel.set_xlabel(f"← {left} better      {right} better →", fontsize=7.5, color=FAINT)
+    direction = "← better      worse →" if measure == MEASURES["aurc"] else "← worse      better →"
+    panel.set_xlabel(direction, fontsize=7.5, color=FAINT)
     for line, (row, (low, high)) in enumerate(zip(rows, ends, strict=True)):
         delta, significant = row["delta"], row["p_holm"] < 0.05
         panel.hlines(line, low, high, color=COLOURS[0] if significant else GREY, linewidth=5, zorder=2)

