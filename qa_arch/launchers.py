@@ -38,6 +38,10 @@ DAMAGED = "damaged"
 State = Literal["queued"] | Status
 RESULTS: tuple[State, ...] = ("ok", "oom")
 """States with a result: such points run again only on request."""
+PENDING: Literal["pending"] = "pending"
+Value = float | None | Literal["pending"]
+"""What a search gets of a point: its calibration score, None if it failed or ran out of memory, PENDING if it
+has not ended."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 GRACE = 10.0
 """Seconds for an interrupted point to save a checkpoint, then again to write its record without one."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,12 @@ from optuna.trial import TrialState
 
 from qa_arch.config.compose import IntervalSweep, Override, RangeSweep
 from qa_arch.errors import ConfigError
-from qa_arch.launchers import MANIFEST, STUDY
+from qa_arch.launchers import MANIFEST, PENDING, STUDY, Value
 
 log = logging.getLogger(__name__)
 NAME, SEEDS = "calibration", "seeds"
-Launch = Callable[[list[list[str]]], Sequence[float | None]]
-"""Runs points, given as overrides; returns the value of each, None if it failed, NaN if nothing scores it."""
+Launch = Callable[[list[list[str]]], Sequence[Value]]
+"""Runs points, given as overrides; returns the value of each, NaN if nothing scores it."""
 Space = Mapping[str, BaseDistribution]
 
 
@@ -55,7 +55,8 @@ def _dimension(override: Override) -> BaseDistribution:
         kind = IntDistribution if is_whole else FloatDistribution
         return kind(swept.start, swept.end, log="log" in swept.tags)
     if isinstance(swept, RangeSweep) and words and all(isinstance(n, int) for n in (swept.start, swept.step)):
-        return IntDistribution(int(words[0]), int(words[-1]), step=int(swept.step), log="log" in swept.tags)
+        numbers, step = [int(word) for word in words], abs(int(swept.step))  # shuffled or descending, too
+        return IntDistribution(min(numbers), max(numbers), step=step, log="log" in swept.tags)
     return CategoricalDistribution(words)
 
 
@@ -68,14 +69,15 @@ def search(
     n_jobs: int,
     seed: int,
     seeds: int = 1,
+    fail_fast: bool = False,
     dry: bool,
 ) -> None:
     """Run points, ``n_jobs`` at a time, until ``n_trials`` have ended, in this and earlier calls, and log the
     settings of the best.
 
     Maximises calibration F1; dev is not used. A point without a value (failed, out of memory) counts as a
-    trial. ``seeds``: runs whose mean is the value of a point. ``dry``: points are sampled, but nothing is
-    written.
+    trial, and with ``fail_fast`` is the last; one that has not ended comes first in the next call. ``seeds``:
+    runs whose mean is the value of a point. ``dry``: points are sampled, but nothing is written.
     """
     if not space:
         raise ConfigError(
@@ -87,7 +89,8 @@ def search(
     study = _study(folder, seed, seeds, dry=dry)
     _require_same_space(folder, study, space)
     try:
-        for batch in iter(lambda: _next_trials(study, space, n_trials, n_jobs), []):
+        pending: set[int] = set()
+        while batch := _next_trials(study, space, n_trials, n_jobs, pending):
             points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
             distinct = [point for n, point in enumerate(points) if point not in points[:n]]
             try:
@@ -96,7 +99,7 @@ def search(
                 for trial in batch:
                     study.tell(trial.number, state=TrialState.FAIL)
                 raise
-            if any(value is not None and math.isnan(value) for value in results):
+            if any(isinstance(value, float) and math.isnan(value) for value in results):
                 raise ConfigError(
                     "hydra/sweeper=qa_optuna: maximises the calibration score, but there is no calibration"
                     " split; set data.calibration, data.hold_out_articles or data.hold_out_share"
@@ -104,9 +107,14 @@ def search(
             values = dict(zip(map(tuple, distinct), results, strict=True))
             for trial, point in zip(batch, points, strict=True):
                 value = values[tuple(point)]
+                if value == PENDING:  # stays a running trial of the study
+                    pending.add(trial.number)
+                    continue
                 study.tell(
                     trial.number, value, state=TrialState.FAIL if value is None else TrialState.COMPLETE
                 )
+            if fail_fast and None in results:
+                break
     except BaseException:
         if not existed and not dry and not (folder / MANIFEST).is_file():  # no point was accepted
             (folder / STUDY).unlink(missing_ok=True)
@@ -161,10 +169,13 @@ def _require_same_space(folder: Path, study: optuna.Study, space: Space) -> None
             ) from error
 
 
-def _next_trials(study: optuna.Study, space: Space, trials: int, at_a_time: int) -> list[Any]:
-    """Trials to run next, interrupted ones first."""
-    ended = sum(trial.state.is_finished() for trial in study.trials)
+def _next_trials(
+    study: optuna.Study, space: Space, trials: int, at_a_time: int, pending: Collection[int]
+) -> list[Any]:
+    """Trials to run next, interrupted ones first, without those that this call has tried (``pending``)."""
+    ended = len(pending) + sum(trial.state.is_finished() for trial in study.trials)
     running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-    interrupted = [trial for trial in running if trial.params.keys() == space.keys()]
+    waiting = [trial for trial in running if trial.number not in pending]
+    interrupted = [trial for trial in waiting if trial.params.keys() == space.keys()]
     count = max(0, min(at_a_time, trials - ended))
     return interrupted[:count] or [study.ask(dict(space)) for _ in range(count)]

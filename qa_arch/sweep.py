@@ -36,7 +36,7 @@ from qa_arch.data.files import content_hash, packaged_files
 from qa_arch.data.sources import identity
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
 from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_atomic, write_json
-from qa_arch.launchers import MANIFEST, RESULTS, STUDY, Here, Launch, State, state_of
+from qa_arch.launchers import MANIFEST, PENDING, RESULTS, STUDY, Here, Launch, State, Value, state_of
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
 from qa_arch.process import ended_by_signals, module_command, start
 from qa_arch.provenance import ENCODER, NEUTRAL, PARENT, encoder_folder, encoder_run, identify
@@ -391,13 +391,9 @@ class Sweep:
     def run(self, given: Multirun) -> None:
         """Run the grid, or search."""
 
-        def launch(points: Sequence[Sequence[str]]) -> list[float | None]:
+        def launch(points: Sequence[Sequence[str]]) -> list[Value]:
             values = self.launch([run for own in points for run in _seeded(given, own, seeds)])
-            means = [values[n : n + seeds] for n in range(0, len(values), seeds)]
-            return [
-                None if None in mean else fmean(value for value in mean if value is not None)
-                for mean in means
-            ]
+            return [_mean(values[n : n + seeds]) for n in range(0, len(values), seeds)]
 
         seeds = self.settings.seeds
         if given.sweeper == "grid":
@@ -409,11 +405,11 @@ class Sweep:
             message = f"hydra/sweeper=qa_optuna: {error}; {install('optuna')}"
             raise UnavailableError(message) from error
         space, dry = space_of(given.swept), self.missing is not None
-        search(self.folder, space, launch, **given.plugin("sweeper"), seeds=seeds, dry=dry)
+        fail_fast, parameters = self.settings.fail_fast, given.plugin("sweeper")
+        search(self.folder, space, launch, **parameters, seeds=seeds, fail_fast=fail_fast, dry=dry)
 
-    def launch(self, composed: Iterable[tuple[Sequence[str], dict[str, Any]]]) -> list[float | None]:
-        """Run points without a result; returns the value of every point: None if it failed or was not run,
-        NaN if it has no calibration split.
+    def launch(self, composed: Iterable[tuple[Sequence[str], dict[str, Any]]]) -> list[Value]:
+        """Run points without a result; returns the value of every point, NaN if it has no calibration split.
 
         ``composed``: overrides and resolved config of each. All checks run before the first point starts and
         before any file is written.
@@ -437,9 +433,7 @@ class Sweep:
                     write_atomic(config, to_yaml(job.raw))
             to_run = select(self.folder, planned, UNFINISHED)
             run_points(planned, to_run, self.place(self.folder, self.settings, pool), pool, self.settings)
-        ended = [state_of(job.folder) for job in planned.values()]
-        values = [(status, record.tuning_score if record else None) for status, record in ended]
-        return [None if status != "ok" else math.nan if value is None else value for status, value in values]
+        return [_value(*state_of(job.folder)) for job in planned.values()]
 
     def _placed(self, planned: Mapping[SweepPoint, Job]) -> dict[SweepPoint, Job]:
         """The points as the manifest has them, with their folders."""
@@ -467,6 +461,18 @@ class Sweep:
         if folder.is_dir() and not all(p.name in preliminary or is_unfinished(p) for p in folder.iterdir()):
             raise RunError(f"{folder}: is not empty and contains no sweep; give sweep.folder=DIR")
         return new
+
+
+def _value(status: State, record: RunRecord | None) -> Value:
+    if status == "ok" and record is not None:
+        return math.nan if record.tuning_score is None else record.tuning_score
+    return None if status in ("failed", "oom") else PENDING
+
+
+def _mean(values: Sequence[Value]) -> Value:
+    """Value of a point from those of its seeds."""
+    scores = [value for value in values if isinstance(value, float)]
+    return fmean(scores) if len(scores) == len(values) else PENDING if PENDING in values else None
 
 
 def _seeded(given: Multirun, own: Sequence[str], seeds: int) -> list[tuple[Sequence[str], dict[str, Any]]]:

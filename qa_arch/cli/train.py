@@ -107,7 +107,7 @@ def _plan(args: argparse.Namespace) -> list[Job]:
 
 def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
     trainer = config.trainer
-    given = any(word.startswith("trainer.epochs=") for word in overrides)
+    given = any(word.lstrip("+").startswith("trainer.epochs=") for word in overrides)
     if trainer.max_steps > 0 and trainer.epochs and given:
         log.warning(
             "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",

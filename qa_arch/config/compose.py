@@ -371,7 +371,7 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
         hydra, words = GlobalHydra.instance().hydra, [*search, *_named_loggers(overrides)]
         composed = hydra.compose_config("train", words, RunMode.MULTIRUN, with_log_configuration=False)
         _refuse_chosen(composed.hydra, NOT_FOR_SWEEPS, config_folders(config_dir))
-        typed, kinds = {override.partition("=")[0] for override in overrides}, {}
+        typed, kinds = {override.lstrip("+").partition("=")[0] for override in overrides}, {}
         for plugin, known in PLUGINS.items():
             group, target = f"hydra/{plugin}", composed.hydra[plugin]._target_
             choice = f"{group}={composed.hydra.runtime.choices[group]}"
@@ -381,6 +381,12 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
             if target.startswith(SUBMITIT):
                 require_packages("slurm", choice)
         params = (composed.hydra.sweeper.params or {}).items()
+        for key, _ in params:
+            if (section := str(key).partition(".")[0]) in ("hydra", "sweep"):
+                raise ConfigError(
+                    f"hydra.sweeper.params: {key} is no setting of a run; give it in the section {section},"
+                    " or on the command line"
+                )
         # What is typed wins over `hydra.sweeper.params` of a YAML.
         given = [*(f"{key}={values}" for key, values in params if key not in typed), *words[len(search) :]]
         parsed = OverridesParser.create(hydra.config_loader).parse_overrides(given)

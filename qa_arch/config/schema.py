@@ -593,7 +593,7 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
 
     A name from a config group is then only a label.
     """
-    named = [word for word in overrides if word.startswith("encoder.name=")]
+    named = [word for word in overrides if word.lstrip("+").startswith("encoder.name=")]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
         named += [word for word in overrides if word.startswith("encoder=")]
     if named and isinstance(encoder, Mapping) and encoder.get("init") == "random" and encoder.get("name"):

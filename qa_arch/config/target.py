@@ -63,7 +63,7 @@ def require_trusted(section: Any, trusted: Sequence[str], where: str = "") -> No
             raise ConfigError(f"{key}: {value!r} is not a dotted class name")
         elif not under(value, trusted):
             raise ConfigError(
-                f"{key}: '{value}' is outside {', '.join(trusted)} and was not imported;"
+                f"{key}: '{value}' is outside {', '.join(dict.fromkeys(trusted))} and was not imported;"
                 f" if you trust it, add --trust {value.split('.')[0]} (in Python: trust)"
             )
 

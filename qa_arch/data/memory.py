@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
+from math import isnan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -55,10 +56,17 @@ def _write(rows: Any, split: str, folder: Path) -> str:
         if hasattr(rows, "to_dict"):  # a data frame
             remedy += "; of a frame, to_dict('records')"
         raise DataError(f"data: {split} {kind}; {remedy}")
-    content = json.dumps(records, default=_plain).encode()
+    content = json.dumps([_without_empty(record) for record in records], default=_plain).encode()
     name = sha256(content).hexdigest()[:16]
     (folder / name).write_bytes(content)
     return name
+
+
+def _without_empty(record: Any) -> Any:
+    """The record without the empty cells of a data frame, which are NaN, as in a CSV file."""
+    if not isinstance(record, Mapping):
+        return record
+    return {k: v for k, v in record.items() if not (isinstance(v, float) and isnan(v))}
 
 
 def _plain(value: Any) -> Any:

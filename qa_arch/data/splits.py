@@ -21,7 +21,7 @@ from typing import Any
 
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.files import PASSAGES, Use
-from qa_arch.data.question_sets import passage_title, question_set
+from qa_arch.data.question_sets import passage_title
 from qa_arch.data.sources import available, holds, open_listed, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types import QuestionSet
@@ -149,7 +149,7 @@ def _of_several_articles(questions: QuestionSet) -> QuestionSet:
         return questions
     log.warning("%s: has a single article, and is split by passage", questions.name)
     examples = [replace(example, title=passage_title(example.context)) for example in questions.examples]
-    return question_set(questions.name, examples, questions.protocol, language=questions.language)
+    return replace(questions, examples=tuple(examples))
 
 
 def _with_both_classes(
@@ -192,7 +192,7 @@ def subset(questions: QuestionSet, n: int, seed: int) -> QuestionSet:
     rank = {title: index for index, title in enumerate(_shuffled(questions.titles, seed))}
     order = sorted(range(len(questions)), key=lambda index: (rank[questions.examples[index].title], index))
     examples = (questions.examples[index] for index in sorted(order[:n]))
-    return question_set(f"{questions.name}.{n}", examples, questions.protocol, language=questions.language)
+    return replace(questions, name=f"{questions.name}.{n}", examples=tuple(examples))
 
 
 def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
@@ -225,8 +225,9 @@ def _shuffled(titles: Iterable[str], seed: int | str) -> list[str]:
 
 def _select(questions: QuestionSet, titles: Iterable[str], name: str) -> QuestionSet:
     wanted = frozenset(titles)
-    examples = (example for example in questions.examples if example.title in wanted)
-    return question_set(name, examples, questions.protocol, language=questions.language)
+    examples = tuple(example for example in questions.examples if example.title in wanted)
+    # A faulty record has no part that it belongs to: each says what its file lacks.
+    return replace(questions, name=name, examples=examples)
 
 
 def _initial_assignment(

@@ -19,6 +19,7 @@ from typing import Any
 from qa_arch.config.check import from_mapping
 from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, changes_of, refuse_recipe, validate
+from qa_arch.config.target import require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
@@ -256,13 +257,17 @@ def run_config(recorded: Mapping[str, Any]) -> Config:
 SETTING = "distillation.teacher"
 
 
-def require_teacher(config: Config) -> None:
+def require_teacher(config: Config, trusted: Sequence[str]) -> None:
     """Raise RunError or ConfigError, before anything is loaded, for a teacher that is missing, unfinished,
-    without weights or of another task. Only the spelling of a hub id is checked here."""
+    without weights, of another task or of a class that is not trusted. Only the spelling of a hub id is
+    checked here."""
     for teacher in config.distillation.teachers:
         try:
             record = teacher_record(teacher)
-            task = validate(record.config).model["task"] if record else "span"
+            model = validate(record.config).model if record else {"task": "span"}
+            task = model["task"]
+            if record:
+                require_trusted(model, trusted, "model")
         except QaArchError as error:
             raise type(error)(f"{SETTING}: {error}") from error
         if task != config.model["task"]:

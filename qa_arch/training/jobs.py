@@ -107,7 +107,7 @@ def make(
     """``plan`` of a composed config; ``overrides`` only say how the settings of this machine were chosen."""
     config, trusted = validate(raw), (*TRUSTED, *trust)
     require_vectors(config)
-    require_teacher(config)
+    require_teacher(config, trusted)
     require_start(config)
     require_packages_of(config)
     for section in ("model", "loss", "references"):

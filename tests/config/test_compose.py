@@ -139,6 +139,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("debug=fast encoder.width=15", "not a multiple of encoder.heads"),
         ("debug=fast encoder.name=./mine", "name=./mine: would not be loaded.*encoder.init=pretrained"),
         ("experiment=demo encoder.name=org/model", "org/model: would not be loaded"),
+        ("experiment=demo ++encoder.name=org/model", "org/model: would not be loaded"),
         ("experiment=demo encoder=minilm", "encoder=minilm: would not be loaded"),
         (f"debug=fast {OWN}", "a.json: data.calibration=synthetic:calibration would .* add data=files, or"),
         (f"experiment=demo {OWN}", "12000 would .* add data=files and data.train_questions=0, or"),

@@ -44,6 +44,12 @@ def test_rows_are_the_set_that_a_file_of_them_is(tmp_path, rows):
         assert identity(source(setting)).startswith(setting.partition("=")[2])
 
 
+def test_empty_cells_of_a_frame_are_as_absent():
+    frame = pd.DataFrame([{**ROWS[0], "kind": "where"}, {**ROWS[1], "title": None}])
+    with given(frame.astype({"kind": object}).to_dict("records")) as (setting,):
+        assert [example.kind for example in open_passages(source(setting)).examples] == ["where", None]
+
+
 def test_rows_are_named_by_their_hash_and_gone_after_the_block(tmp_path):
     sets = DatasetDict(train=TABLE, dev=TABLE.select([0]))
     with given(sets) as settings, pytest.raises(DataError, match="were given from Python and not"):

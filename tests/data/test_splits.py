@@ -24,7 +24,7 @@ from qa_arch.data.splits import (
 from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.files import write_json
-from qa_arch.types import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold, Problem, QuestionSet
 
 THIRDS = {"train": 0.6, "calibration": 0.2, "dev": 0.2}
 
@@ -242,6 +242,14 @@ def test_subset_depends_on_the_seed_and_grows_with_its_size():
     assert set(subset(questions, 7, 2).examples) < set(subset(questions, 19, 2).examples)
     with pytest.raises(ConfigError, match="at least 1"):
         subset(questions, 0, 0)
+
+
+def test_parts_say_what_was_left_out_of_their_file():
+    faulty = replace(make_set([4] * 6), skipped=(Problem("q", "", ""),))
+    parts = by_article(faulty, {"train": 0.5, "calibration": 0.5}, 0)
+    assert [
+        len(part.skipped) for part in (*parts.values(), *hold_out(faulty, 2, 0), subset(faulty, 3, 0))
+    ] == [1] * 5
 
 
 def test_shared_articles_are_named():

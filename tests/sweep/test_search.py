@@ -4,11 +4,14 @@ import re
 
 import pytest
 
+from qa_arch.config.compose import OverridesParser
 from qa_arch.errors import ConfigError
+from qa_arch.launchers import PENDING
 from qa_arch.sweep import MANIFEST, STUDY, read_manifest
 
 optuna = pytest.importorskip("optuna")
 search = pytest.importorskip("qa_arch.search").search
+space_of = pytest.importorskip("qa_arch.search").space_of
 Between, Choice = optuna.distributions.FloatDistribution, optuna.distributions.CategoricalDistribution
 SPACE = {"optim.lr": Between(1e-5, 1e-3, log=True), "model.dropout": Choice(("0.0", "0.3"))}
 
@@ -55,6 +58,33 @@ def test_point_without_a_value_counts_as_a_trial(tmp_path):
     again = Launcher()
     run_search(tmp_path, again, trials=3)
     assert len(again.points) == 1
+
+
+def test_point_that_has_not_ended_comes_first_in_the_next_call(tmp_path):
+    """It keeps its place among the trials, and is not tried again by the same call."""
+    first = Launcher(lambda settings: PENDING if len(first.points) == 1 else 50.0)
+    run_search(tmp_path, first, trials=3)
+    assert [trial.state.name for trial in study_in(tmp_path).trials] == ["RUNNING", "COMPLETE", "COMPLETE"]
+    second = Launcher()
+    run_search(tmp_path, second, trials=3)
+    assert second.points == first.points[:1]
+    assert [trial.state.name for trial in study_in(tmp_path).trials] == ["COMPLETE"] * 3
+
+
+def test_fail_fast_ends_the_search_at_a_failure(tmp_path):
+    launcher = Launcher(lambda settings: None)
+    search(tmp_path, SPACE, launcher, n_trials=3, n_jobs=1, seed=3, fail_fast=True, dry=False)
+    assert len(launcher.points) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high", "step"), [("shuffle(range(1,5))", 1, 4, 1), ("range(16,3,-4)", 4, 16, 4)]
+)
+def test_range_in_any_order_is_the_same_space(values, low, high, step):
+    (override,) = OverridesParser.create().parse_overrides([f"trainer.batch_size={values}"])
+    assert space_of([override]) == {
+        "trainer.batch_size": optuna.distributions.IntDistribution(low, high, step=step)
+    }
 
 
 def test_invalid_point_counts_as_a_trial(tmp_path):
@@ -174,7 +204,7 @@ def test_invalid_range_is_named(train_m, values):
 def test_value_is_the_mean_over_seeds(stubbed, train_m):
     """The mean of 55 and 56; no value if one of the runs fails."""
     arguments = ["hydra/sweeper=qa_optuna", "seed=5", "optim.lr=interval(1e-5,1e-3)", "sweep.seeds=2"]
-    stubbed.set_actions(seed6="nothing")
+    stubbed.set_actions(seed6="failed")
     train_m(*arguments, "hydra.sweeper.n_trials=1")
     stubbed.set_actions()
     assert train_m(*arguments, "hydra.sweeper.n_trials=2")[0] == 0

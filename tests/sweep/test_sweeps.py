@@ -184,6 +184,11 @@ def choosing(**choices: str) -> str:
         ("hydra: {mode: RUN}", "hydra.mode=RUN: leave out -m", None),
         ("hydra: {mode: MULTIRUN}", None, "hydra.mode=MULTIRUN: add -m"),
         ("hydra: {sweeper: {params: {seed: '3,4'}}}", None, "hydra.sweeper.params.* has no effect"),
+        (
+            "hydra: {sweeper: {params: {seed: '3,4', sweep.seeds: 2}}}",
+            "sweeper.params: sweep.seeds is no setting of a run; .* section sweep",
+            "has no effect",
+        ),
         ("hydra: {sweeper: {max_batch_size: 2}}", "max_batch_size", "max_batch_size"),
         ("hydra: {sweeper: {_target_: a.B}}", "hydra/sweeper=grid: a.B is not supported", "has no effect"),
         ("hydra: {launcher: {n_jobs: 2}}", "hydra.launcher.n_jobs", "hydra.launcher.n_jobs"),
@@ -224,6 +229,7 @@ def test_launcher_of_some_points_is_refused(stubbed, train_m, with_yaml):
     [
         ((), [["seed=3"], ["seed=4"]]),
         (("seed=5,6",), [["seed=5"], ["seed=6"]]),
+        (("++seed=5", "optim.lr=1,2"), [["optim.lr=1"], ["optim.lr=2"]]),
         (("seed=5", "optim.lr=1,2"), [["optim.lr=1"], ["optim.lr=2"]]),
         (("optim.lr=1,2",), [["seed=3", "optim.lr=1"], ["seed=3", "optim.lr=2"], ["seed=4", "optim.lr=1"]]),
     ],

@@ -8,6 +8,7 @@ import pytest
 import torch
 from checkpoints import make_checkpoint
 
+from qa_arch.config.target import TRUSTED
 from qa_arch.contract import write_vectors
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
@@ -257,7 +258,8 @@ def test_articles_of_the_teacher_count_as_training_data(run_training, tmp_path):
 
 def test_invalid_teacher_folder_is_named_before_anything_is_loaded(configure, student, teacher, tmp_path):
     def check(folder, *overrides):
-        require_teacher(configure(*student("soft_targets"), f"distillation.teacher={folder}", *overrides))
+        config = configure(*student("soft_targets"), f"distillation.teacher={folder}", *overrides)
+        require_teacher(config, TRUSTED)
 
     def changed_copy(name, change):
         folder = shutil.copytree(teacher, tmp_path / name)
@@ -275,6 +277,9 @@ def test_invalid_teacher_folder_is_named_before_anything_is_loaded(configure, st
     shutil.rmtree(without_model / "model")
     with pytest.raises(RunError, match=r"distillation\.teacher: .*has no folder model"):
         check(without_model)
+    own = changed_copy("own", lambda record: record["config"]["model"].update(_target_="near.model.Near"))
+    with pytest.raises(ConfigError, match=r"distillation\.teacher: .*near.* add --trust near"):
+        check(own)
     other_task = changed_copy("other_task", lambda record: record["config"]["model"].update(task="sequence"))
     with pytest.raises(
         ConfigError, match=r"distillation\.teacher: .* is of task sequence, the student of task span"
