@@ -19,8 +19,10 @@ PANELS = {
         plots.LinePlot(x="epoch", y=["calibration/forced_f1"], **OVER_SEEDS),
         *(
             plots.LinePlot(x="trainer/global_step", y=[f"step/{name}"])
-            for name in ("loss", "gradient_norm", "lr/head", "windows_per_second")
+            for name in ("loss", "gradient_norm", "windows_per_second")
         ),
+        # The head's rate, or the common one where head_lr is not set.
+        plots.LinePlot(x="trainer/global_step", y=["step/lr/head", "step/lr/encoder-head"]),
     ],
     "Result": [
         plots.BarPlot(metrics=["dev/f1", "dev/exact"], **OVER_SEEDS),

@@ -139,6 +139,9 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
             f" qa-arch adopt {shlex.quote(str(source))} --folder DIR"
         )
     check_files(path)
+    if (path / RECORD).is_file():
+        remedy = f"qa-arch export {shlex.quote(str(source))} --to hf --out FOLDER makes one"
+        raise RunError(f"{source}: is a run, not a checkpoint; {remedy}")
     if not any((path / name).is_file() for name in WEIGHTS):
         raise UnavailableError(
             f"{source}: holds no {WEIGHTS[0]}; weights in other formats, such as pickles (pytorch_model.bin),"

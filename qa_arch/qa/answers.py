@@ -88,7 +88,7 @@ def _odds(value: Any) -> float:
             return float(value)
     except OverflowError:  # a whole number of hundreds of digits
         pass
-    raise _fault(f"{value!r} is not a number (inf: always answer)")
+    raise _fault(f"{value!r} is not a number (1e9: always answer)")
 
 
 def _whole(value: Any) -> int:

@@ -28,7 +28,6 @@ from pydantic.dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import FileResponse, JSONResponse
-from starlette.staticfiles import StaticFiles
 
 from qa_arch.config.check import suggest
 from qa_arch.errors import ConfigError
@@ -269,11 +268,17 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
     async def page(request: Request) -> Response:
         return FileResponse(FILES / ("index.html" if request.url.path.endswith("/") else "docs.html"))
 
+    async def asset(request: Request) -> Response:
+        if (name := request.path_params["name"]) not in {path.name for path in FILES.iterdir()}:
+            raise HTTPException(404)
+        return FileResponse(FILES / name)
+
     if module_of("attention"):
         _add_attention(app, service)
     app.add_route("/", page, ["GET"], include_in_schema=False)
     app.add_route("/docs", page, ["GET"], include_in_schema=False)
-    app.mount("/page", StaticFiles(directory=FILES), name="page")
+    # No mount of a folder, which finds nothing where a server before this one took a prefix off the path.
+    app.add_route("/page/{name}", asset, ["GET"], include_in_schema=False)
     return app
 
 

@@ -138,7 +138,7 @@ def answer_file(
             before, parts = _skip_finished(file, parts)
         lines = before
         for part in answering(parts):
-            _report_problems(part, on_error)
+            _report_problems(part, on_error, resumable=out != STANDARD)
             file.write(part.content)
             file.flush()
             if out != STANDARD:
@@ -151,14 +151,12 @@ def answer_file(
     return LineCounts(lines, before, problems, cut)
 
 
-def _report_problems(part: AnsweredPart, on_error: OnError) -> None:
+def _report_problems(part: AnsweredPart, on_error: OnError, *, resumable: bool) -> None:
     """Log the faulty lines of a part; DataError for the first, unless they are skipped."""
+    again = ", --if-exists replace starts again with a corrected file" if resumable else ""
     for problem in part.problems:
         if on_error == "raise":
-            raise DataError(
-                f"{problem}; --on-error skip continues without such lines, --if-exists replace starts again"
-                " with a corrected file"
-            )
+            raise DataError(f"{problem}; --on-error skip continues without such lines{again}")
         log.warning("left out: %s", problem)
 
 

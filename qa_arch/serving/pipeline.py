@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,8 @@ from qa_arch.models.store import open_tokenizer
 from qa_arch.qa.search import best_spans
 from qa_arch.tensors import SpanLogits
 
-TASK = "question-answering"
+log = logging.getLogger(__name__)
+TASK, DEFAULT = "question-answering", "distilbert/distilbert-base-cased-distilled-squad"
 
 
 def pipeline(task: str | None = None, *args: Any, others: Any = None, **options: Any) -> Any:
@@ -40,9 +42,11 @@ def patch_transformers() -> None:
 class QuestionAnsweringPipeline:
     """Answers questions with a model of transformers, one window at a time."""
 
-    def __init__(self, model: Any, tokenizer: Any = None, device: Any = None, **options: Any) -> None:
+    def __init__(self, model: Any = None, tokenizer: Any = None, device: Any = None, **options: Any) -> None:
         """``model`` and ``tokenizer`` are ids of the hub (at ``revision``), folders or objects; the other
         ``options`` are defaults of a call. Only safetensors are read, and no code of a checkpoint is run."""
+        if model is None:
+            log.warning("no model was given: %s, as in transformers 4", model := DEFAULT)
         if isinstance(model, str | Path):
             loaded = load_span_checkpoint(open_checkpoint(model, options.pop("revision", None)))
             model, tokenizer = loaded.model.model, tokenizer or loaded.tokenizer
@@ -63,7 +67,10 @@ class QuestionAnsweringPipeline:
         two texts, or dicts with these keys, also in a list; ``options`` are arguments of ``answer``."""
         if args and isinstance(args[0], str):
             question, context = args
+        args = args or tuple(options.pop(name) for name in ("data", "X") if name in options)
         if question is None:
+            if not args:
+                raise ValueError("give question= and context=, two texts, or dicts with these keys")
             items = args[0] if len(args) == 1 and not isinstance(args[0], dict) else args
             pairs = [(item["question"], item["context"]) for item in items]
         else:

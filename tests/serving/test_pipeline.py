@@ -7,7 +7,7 @@ from checkpoints import make_checkpoint
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, BertModel
 
 from qa_arch import patch_transformers, pipeline
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
 
 TASK = "question-answering"
 QUESTION = "Who keeps bees?"
@@ -102,7 +102,8 @@ def test_answers_equal_up_to_case_are_merged(qa):
 def test_equivalent_forms_of_a_call(qa):
     single = qa(question=QUESTION, context=TEXT)
     pair = {"question": QUESTION, "context": TEXT}
-    for same in (qa(pair), qa([pair]), qa(QUESTION, TEXT), qa(question=[QUESTION], context=TEXT)):
+    forms = (qa(pair), qa([pair]), qa(data=pair), qa(X=[pair]), qa(QUESTION, TEXT))
+    for same in (*forms, qa(question=[QUESTION], context=TEXT)):
         assert same == single
     both = qa(question=[QUESTION, "Why?"], context=TEXT)
     assert both == qa(question=[QUESTION, "Why?"], context=[TEXT, TEXT])
@@ -120,6 +121,8 @@ def test_equivalent_forms_of_a_call(qa):
     ("arguments", "options", "error"),
     [
         (({"question": "Who?"},), {}, KeyError),
+        ((), {}, ValueError),
+        ((), {"question": None, "context": TEXT}, ValueError),
         (({"question": "Who?", "context": ""},), {}, ValueError),
         ((), {"question": ["Who?"], "context": [TEXT, TEXT]}, ValueError),
         (("Who?", TEXT), {"top_k": 0}, ValueError),
@@ -157,6 +160,15 @@ def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path):
     make_checkpoint("bert", tmp_path / "bare", [TEXT], model_class=AutoModel)
     with pytest.raises(ConfigError, match="no trained span head"):
         pipeline(TASK, tmp_path / "bare")
+    (tmp_path / "run.json").touch()
+    with pytest.raises(RunError, match="is a run, not a checkpoint; qa-arch export"):
+        pipeline(TASK, tmp_path)
+
+
+def test_default_model_is_that_of_transformers_4(caplog):
+    with pytest.raises(UnavailableError, match="distilbert-base-cased-distilled-squad"):
+        pipeline(TASK)
+    assert "no model was given: distilbert/distilbert-base-cased-distilled-squad" in caplog.text
 
 
 def test_code_that_calls_transformers_gets_the_pipeline(folder, monkeypatch):

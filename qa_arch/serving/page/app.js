@@ -47,14 +47,21 @@ async function ask() {
   saveState();
   try {
     const selected = selectedModels();
-    const answers = await Promise.all(selected.map((item) => api.answer(text, passage, item.name, controller.signal)));
-    results.replaceChildren(...answers.map((answer, i) => card(selected[i], answer, text, passage)));
+    const ended = await Promise.allSettled(selected.map((item) => api.answer(text, passage, item.name, controller.signal)));
+    const errors = ended.filter((result) => result.reason).map((result) => result.reason);
+    const stop = errors.find((error) => error.name === "AbortError") ?? (errors.length === selected.length && errors[0]);
+    if (stop) throw stop;
+    results.replaceChildren(...ended.flatMap(({ value }, i) => value ? [card(selected[i], value, text, passage)] : []));
     for (const mark of results.querySelectorAll("mark")) {
       const box = mark.parentElement;
       box.scrollTop = mark.offsetTop - box.offsetTop - box.clientHeight / 3;
     }
     if (results.getBoundingClientRect().top > 0.7 * innerHeight) results.scrollIntoView();
-    showStatus(answers.map((answer, i) => summary(answer, selected.length > 1 ? selected[i].name : "")).join(" "), "quiet");
+    const words = ended.map(({ value, reason }, i) => {
+      const name = selected.length > 1 ? selected[i].name : "";
+      return value ? summary(value, name) : `${name}: ${reason.message}`;
+    });
+    showStatus(words.join(" "), errors.length ? "bad" : "quiet");
   } catch (error) {
     if (error.name === "AbortError") return;
     results.replaceChildren();
@@ -129,6 +136,10 @@ async function start() {
 }
 
 byId("example").addEventListener("click", fillExample);
+document.querySelector(".skip").addEventListener("click", (event) => { // not as a link, which would replace the question in the URL
+  event.preventDefault();
+  question.focus();
+});
 form.addEventListener("submit", (event) => {
   event.preventDefault();
   ask();

@@ -113,6 +113,13 @@ def test_models_are_switched_and_compared(visit):
     left, right = (page.locator(".card").nth(index).bounding_box() for index in (0, 1))
     assert left["y"] == right["y"]
     assert left["x"] + left["width"] <= right["x"]
+    page.route("**/v1/answer", lambda route: (
+        route.fulfill(status=200, body="no JSON")
+        if "second" in (route.request.post_data or "") else route.continue_()
+    ))  # fmt: skip
+    page.get_by_role("button", name="Ask", exact=True).click()
+    expect(page.locator(".card h2")).to_have_text(["first"])
+    expect(page.get_by_role("status").first).to_contain_text("second: ")
 
 
 @slow
@@ -194,6 +201,9 @@ def test_page_works_by_keyboard_alone(visit):
     page.keyboard.press("Enter")
     page.keyboard.press("Tab")
     expect(page.locator(".words button").first).to_be_visible()
+    link = page.url
+    page.get_by_role("link", name="Skip to the question").press("Enter")
+    assert page.url == link
 
 
 @slow

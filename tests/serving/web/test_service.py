@@ -323,6 +323,15 @@ def test_token_is_required_by_a_mounted_app(root):
         assert client.get(f"{root}/v1/models", headers=authorization).status_code == 200
 
 
+def test_page_is_whole_where_a_prefix_was_taken_off_its_path(service):
+    """As Ray Serve and uvicorn's ``root_path`` leave it."""
+    client = TestClient(create_app(models(), ServiceOptions()), root_path="/qa", base_url="http://localhost")
+    for path in ("/", "/docs", "/page/app.js", "/page/style.css"):
+        assert client.get(path).status_code == 200, path
+    for path in ("/page/nothing.js", "/page/..%2fapp.py", "/page/"):
+        assert client.get(path).status_code == 404, path
+
+
 def test_host_header_must_be_allowed(service):
     client = service()
     for host in ("localhost:8000", "127.0.0.1", "[::1]:80", "LOCALHOST"):
