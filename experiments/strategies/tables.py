@@ -45,7 +45,7 @@ def _step_table(folder: Path) -> Table:
         "The same on 5,000 questions of SQuAD 2.0, MiniLM, in fp32 without dropout, calibration",
         records=SQUAD,
         split=CALIBRATION,
-        columns=(*SPLIT, "steps", "f1", "forced_f1", "seconds", "peak_memory_mb"),
+        columns=(*SPLIT, "steps", "f1", "forced_f1", "peak_memory_mb"),
         sort=("devices", "accumulate", "strategy"),
         wanted=[Wanted("proposed", STEPS)],
     )
