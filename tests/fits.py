@@ -84,14 +84,14 @@ def main(folder: Path) -> None:
         epochs: list = []
         parts, resume = task.assemble(config), case.get("resume", False)
         with suppress(StoppedError):
-            logger = RunLogger(CSVLogger(str(run_folder), "csv")) if rank == 0 else None
+            loggers = [RunLogger(CSVLogger(str(run_folder), "csv"))] if rank == 0 else []
             fit(
                 config,
                 span_fitting(config, parts),
                 run_folder,
                 resume=resume,
                 publish=epochs.extend,
-                logger=logger,
+                loggers=loggers,
             )
         (folder / f"{case['name']}-order-{rank}.json").write_text(json.dumps(recorder.order))
         if rank == 0:
