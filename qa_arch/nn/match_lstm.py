@@ -11,6 +11,7 @@ sigmoids are contiguous, and so are the three gates that act through the cell.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -410,8 +411,12 @@ class MatchLSTM(nn.Module):
 
 
 def _sum(*biases: Tensor | None) -> Tensor:
-    """Sum of the biases that are not None."""
-    return torch.stack([bias for bias in biases if bias is not None]).sum(0)
+    """Sum of the biases that are not None.
+
+    One by one: of ``stack(...).sum(0)`` all get gradients in one memory, which a second backward pass and
+    clipping then change once for each.
+    """
+    return reduce(torch.add, (bias for bias in biases if bias is not None))
 
 
 KERNELS = module_of("kernels")

@@ -44,6 +44,18 @@ def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -
     return states
 
 
+@pytest.mark.parametrize("all_biases", [True, False])
+def test_a_second_backward_pass_adds_its_gradients_once(all_biases):
+    """Biases that are added to each other have gradients of their own, not three names of one memory."""
+    model = MatchLSTM(5, 4, all_biases=all_biases)
+    inputs = torch.randn(2, 3, 5), torch.randn(2, 2, 5), torch.ones(2, 3).bool(), torch.ones(2, 2).bool()
+    model(*inputs).square().sum().backward()
+    once = {name: parameter.grad.clone() for name, parameter in model.named_parameters()}
+    model(*inputs).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        torch.testing.assert_close(parameter.grad, 2 * once[name], msg=name)
+
+
 def test_both_directions_follow_the_equations_at_every_length():
     model, context, question, context_mask, question_mask = example()
     # Values at padding positions must not matter.

@@ -16,6 +16,7 @@ from qa_arch import launchers, sweep
 from qa_arch.config.schema import SweepSettings
 from qa_arch.errors import ConfigError
 from qa_arch.launchers import (
+    PENDING,
     SCRUBBED,
     Cluster,
     Launch,
@@ -55,7 +56,7 @@ def test_failed_points_do_not_stop_the_others(stubbed, caplog):
         5: ("oom", "ValueError: no"),
     }
     stubbed.set_actions(seed2="failed", seed3="nothing", seed4="signal", seed5="oom")
-    assert stubbed.launch(1, 2, 3, 4, 5, 6, n_jobs=2) == [51.0, None, None, None, None, 56.0]
+    assert stubbed.launch(1, 2, 3, 4, 5, 6, n_jobs=2) == [51.0, None, None, PENDING, None, 56.0]
     for seed, (status, error) in expected.items():
         row, record = stubbed.rows()[seed], read_record(stubbed.point(seed))
         assert (row.status, row.error) == (record.status, record.error) == (status, error)

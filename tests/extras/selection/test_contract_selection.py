@@ -84,15 +84,20 @@ def candidates(folder: Path) -> list[str]:
     ]
 
 
+SPLITS = ("train", "calibration", "dev")
+
+
 def classes(folder: Path) -> list[str]:
-    """Four questions with all classes as candidates, identical in the three splits."""
-    write_atomic(folder / "four.label", "".join(f"{label} {text}\n" for text, label in QUESTIONS.items()))
+    """Four questions with all classes as candidates, in another order in each of the three splits."""
+    lines = [f"{label} {text}\n" for text, label in QUESTIONS.items()]
+    for nth, split in enumerate(SPLITS):
+        write_atomic(folder / f"{split}.label", "".join(lines[nth:] + lines[:nth]))
     write_vectors(folder / "vectors.txt", QUESTIONS)
     return [
         *TRIAL,
         "data=question_types",
         "data.train_questions=0",
-        *(f"data.{split}=types:{folder}/four.label" for split in ("train", "calibration", "dev")),
+        *(f"data.{split}=types:{folder}/{split}.label" for split in SPLITS),
         "glove=file",
         f"glove.path={folder}/vectors.txt",
         "glove.dim=5",
