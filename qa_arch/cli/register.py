@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_options
+from qa_arch.config.check import key_of
 from qa_arch.config.find import use_config_dir
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import read_yaml, write_json
@@ -80,7 +81,7 @@ def _compose(
     for name, settings in arms.items():
         try:
             words = shlex.split(settings)
-            if any(word.lstrip("+").startswith("seed=") for word in words):
+            if "seed" in map(key_of, words):
                 raise ConfigError("contains seed=...; list seeds in seeds")
             configs[name] = {
                 seed: validate(compose([*words, f"seed={seed}"], folder))  # a teacher may be trained later

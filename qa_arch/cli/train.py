@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import get_args
 
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, report_missing
+from qa_arch.config.check import key_of
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.schema import Config, recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted
@@ -107,7 +108,7 @@ def _plan(args: argparse.Namespace) -> list[Job]:
 
 def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
     trainer = config.trainer
-    given = any(word.lstrip("+").startswith("trainer.epochs=") for word in overrides)
+    given = "trainer.epochs" in map(key_of, overrides)
     if trainer.max_steps > 0 and trainer.epochs and given:
         log.warning(
             "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",

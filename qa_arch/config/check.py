@@ -71,11 +71,16 @@ def _bound(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
+def key_of(override: str) -> str:
+    """Setting or group of an override of Hydra, with or without the + of an addition."""
+    return override.lstrip("+").partition("=")[0]
+
+
 def refuse_repeated(overrides: Sequence[str]) -> None:
     """Raise ConfigError for a setting or choice that two of ``overrides`` give: one would be ignored."""
     given: dict[str, str] = {}
     for override in overrides:
-        key = override.lstrip("+").partition("=")[0]
+        key = key_of(override)
         if key in given:
             raise ConfigError(f"{given[key]} and {override}: give {key} once (in a sweep: {key}=A,B)")
         given[key] = override

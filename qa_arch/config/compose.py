@@ -27,7 +27,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
 
-from qa_arch.config.check import from_mapping, refuse_repeated, short, suggest, suggest_setting
+from qa_arch.config.check import from_mapping, key_of, refuse_repeated, short, suggest, suggest_setting
 from qa_arch.config.find import CONFIG, config_folders, groups
 from qa_arch.config.machine import (
     MACHINE,
@@ -196,7 +196,7 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
     chosen["distillation.layers"] = "none" if teaching["soft_targets"] else teaching["layers"]
     chosen["model.name"] = "-".join([before["model"].get("name", "model"), *(c.label for c in changes)])
     for word in overrides:
-        key = word.lstrip("+").partition("=")[0].replace("/", ".")
+        key = key_of(word).replace("/", ".")
         if within(key, ("sweep",)):
             continue
         chosen[key] = plain
@@ -371,7 +371,7 @@ def multirun(overrides: Sequence[str], config_dir: str | None = None) -> Iterato
         hydra, words = GlobalHydra.instance().hydra, [*search, *_named_loggers(overrides)]
         composed = hydra.compose_config("train", words, RunMode.MULTIRUN, with_log_configuration=False)
         _refuse_chosen(composed.hydra, NOT_FOR_SWEEPS, config_folders(config_dir))
-        typed, kinds = {override.lstrip("+").partition("=")[0] for override in overrides}, {}
+        typed, kinds = set(map(key_of, overrides)), {}
         for plugin, known in PLUGINS.items():
             group, target = f"hydra/{plugin}", composed.hydra[plugin]._target_
             choice = f"{group}={composed.hydra.runtime.choices[group]}"

@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
-from qa_arch.config.check import FolderName, Range, from_mapping
+from qa_arch.config.check import FolderName, Range, from_mapping, key_of
 from qa_arch.config.machine import logger_sections
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import data_folder
@@ -493,14 +493,7 @@ def _problems(config: Config) -> Iterator[str]:
         )
     if not (trainer.batch_size or trainer.global_batch):
         yield "trainer.batch_size: 0 stands for a share of trainer.global_batch, which is not set; set either"
-    yield from _distillation_problems(config.distillation, task)
-    if config.distillation.teachers and not trainer.epochs:
-        yield "distillation.teacher: trainer.epochs=0 learns nothing from it; add distillation=none"
-    if config.distillation.layers != "none" and config.init_from:
-        yield (
-            f"distillation.layers: {config.distillation.layers} is for a new encoder, not that of init_from;"
-            " set distillation.layers=none, or leave out init_from"
-        )
+    yield from _distillation_problems(config.distillation, config)
     if not (trainer.epochs or config.init_from):
         yield "trainer.epochs: 0 trains nothing; give at least 1, or a trained run with init_from=RUN"
     if not FolderName(nested=True).contains(str(config.model.get("name", "model"))):  # also a run's folder
@@ -593,7 +586,7 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
 
     A name from a config group is then only a label.
     """
-    named = [word for word in overrides if word.lstrip("+").startswith("encoder.name=")]
+    named = [word for word in overrides if key_of(word) == "encoder.name"]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
         named += [word for word in overrides if word.startswith("encoder=")]
     if named and isinstance(encoder, Mapping) and encoder.get("init") == "random" and encoder.get("name"):
@@ -610,7 +603,7 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
 
     ``data=CHOICE`` states where the others come from, ``debug=CHOICE`` that few questions are wanted.
     """
-    named = {key: value for key, _, value in (word.lstrip("+").partition("=") for word in overrides)}
+    named = {key_of(word): word.partition("=")[2] for word in overrides}
     sources = {f"data.{split}": data[split] for split in ("train", "calibration", "dev")}
     typed = [key for key in sources if named.get(key, "null") != "null"]
     others = {} if "data" in named else sources
@@ -626,7 +619,8 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
         )
 
 
-def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
+def _distillation_problems(settings: Distillation, config: Config) -> Iterator[str]:
+    task = config.model["task"]
     if not settings.teachers:
         for item in fields(settings):
             if getattr(settings, item.name) != item.default:
@@ -640,6 +634,13 @@ def _distillation_problems(settings: Distillation, task: Any) -> Iterator[str]:
         yield (
             "distillation.labels, distillation.soft_targets: one of them must be above 0, or the span scores"
             " are not trained"
+        )
+    if settings.teachers and not config.trainer.epochs:
+        yield "distillation.teacher: trainer.epochs=0 learns nothing from it; add distillation=none"
+    if settings.layers != "none" and config.init_from:
+        yield (
+            f"distillation.layers: {settings.layers} is for a new encoder, not that of init_from; set"
+            " distillation.layers=none, or leave out init_from"
         )
 
 

@@ -362,7 +362,7 @@ FAULTS = (
           old="columns[place].weight", new="-columns[place].weight"),
     Fault(name="named encoder that is not loaded is accepted", at="refuse_ignored_encoder",
           test="test_invalid_settings_are_refused_in_one_line",
-          old='word.lstrip("+").startswith("encoder.name=")', new='word.startswith("encoder_name=")'),
+          old='key_of(word) == "encoder.name"', new='key_of(word) == "encoder_name"'),
     Fault(name="own data beside the sources of another choice is accepted", at="refuse_mixed_sources",
           test="test_invalid_settings_are_refused_in_one_line",
           old='{} if "data" in named else sources', new="{}"),
