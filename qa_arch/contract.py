@@ -30,7 +30,7 @@ from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.qa import task
 from qa_arch.qa.files import question_rows
 from qa_arch.qa.loading import load_predictor
-from qa_arch.records import CALIBRATION, DEV, MODEL, TRAIN, questions_folder, read_questions
+from qa_arch.records import CALIBRATION, MODEL, TRAIN, questions_folder, read_questions
 from qa_arch.tensors import SpanLogits, StepLogits
 from qa_arch.training.module import check_losses, check_output
 from qa_arch.training.run import train
@@ -212,7 +212,7 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
         require(record.status == "ok", f"the status of the run is {record.status}: {record.error}")
         predictor = load_predictor(run, device="cpu", trust=trusted)
         torch.manual_seed(5)
-        split = DEV if DEV in record.scores else CALIBRATION
+        split = record.shown_split
         questions = load_splits(config.data)[split]
         answers = predictor.rank(questions).best_predictions
         rows = question_rows(questions, answers, predictor.null_threshold)

@@ -495,9 +495,14 @@ class RunRecord:
         return f"RunRecord({self.brief})"
 
     @property
+    def shown_split(self) -> str:
+        """Dev, or calibration for a run that was not scored on dev."""
+        return DEV if DEV in self.scores else CALIBRATION
+
+    @property
     def brief(self) -> str:
         """One line: model, seed, status, and the headline scores of dev, else of calibration."""
-        split = DEV if DEV in self.scores else CALIBRATION
+        split = self.shown_split
         point = self.compared_point(split)
         spans = {"EM": point.exact, "F1": point.f1} if point and is_squad(point.protocol) else {}
         values = spans or (point.metrics if point else {})

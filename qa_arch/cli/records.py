@@ -20,7 +20,7 @@ from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
-from qa_arch.records import CALIBRATION, DEV, RECORD, RECORDS, find_runs, read_scored
+from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
 from qa_arch.results import notebooks
 from qa_arch.results.columns import by_measure, runs_table
 from qa_arch.results.compare import (
@@ -353,7 +353,7 @@ def run_show(args: argparse.Namespace) -> int:
     if args.split is not None and args.split not in record.scores:
         known = ", ".join(record.scores) or "nothing"
         raise RunError(f"--split: {folder} was not scored on '{args.split}' (scored: {known})")
-    split = args.split or (CALIBRATION if DEV not in record.scores else DEV)
+    split = args.split or record.shown_split
     questions = open_scored(args.data, record, split) if args.data else None
     run_folder = folder.parent if folder.name == RECORD else folder
     summary = summarise(run_folder, record, split, questions)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.data.files import as_list
 from qa_arch.errors import RunError
 from qa_arch.metrics.significance import Unit
-from qa_arch.records import CALIBRATION, DEV, RECORD, RunRecord, find_runs, is_squad, read_scored, run_named
+from qa_arch.records import DEV, RECORD, RunRecord, find_runs, is_squad, read_scored, run_named
 from qa_arch.results.columns import Scored, row_of, select_columns
 from qa_arch.results.compare import comparable, effects_table
 from qa_arch.results.effects import MeasureName, samples_of
@@ -151,7 +151,7 @@ def runs(
     systems = {str(path): system.label for system in group_by_system(matches) for path, _ in system.runs}
     rows = []
     for path, record in matches:
-        scored_on = split or (DEV if DEV in record.scores else CALIBRATION)
+        scored_on = split or record.shown_split
         scored = Scored(record.model, scored_on, record.compared_point(scored_on), record, path)
         facts = {"run": str(path), "system": systems[str(path)], "set": _set_name(record, scored_on)}
         rows.append(facts | row_of(scored, requested))
