@@ -23,7 +23,7 @@ from transformers import BertForQuestionAnswering
 from baselines.transformer import TransformerSpan
 from benchmarks import haystack_peer, inputs, peer_env, pipeline_peer, rows
 from benchmarks.targets import Measure, Measurement, cost, speedup
-from benchmarks.timing import Pairs, Timed, alternate, median_time, once
+from benchmarks.timing import Timed, alternate, in_turn, median_time, once
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.metrics.abstention import best_texts
@@ -76,18 +76,14 @@ def compare_with_peer(
             reply = ask(batch, len(questions))
             return Timed(reply["wall"], reply["cpu"])
 
-        ours: list[Timed] = []
-        theirs: list[Timed] = []
-        for nth in range(1 if quick else ROUNDS):
-            turns = [(ours, lambda: once(lambda: texts_of(predictor, questions))), (theirs, time_peer)]
-            for times, run in turns[:: -1 if nth % 2 else 1]:
-                times.append(run())
-    rates = [f"{len(questions) / median_time(side).wall:.1f}" for side in (ours, theirs)]
+        time_ours = partial(once, partial(texts_of, predictor, questions))
+        pairs = in_turn(time_ours, time_peer, 1 if quick else ROUNDS)
+    rates = [f"{len(questions) / median_time(side).wall:.1f}" for side in (pairs.ours, pairs.theirs)]
     note = (
         f"{len(questions)} questions, {rates[0]} a second; peer {rates[1]} at batch {batch},"
         f" {_equal_texts(texts, reply['texts'])} of the texts are the peer's"
     )
-    return speedup(Pairs(tuple(ours), tuple(theirs)), note)
+    return speedup(pairs, note)
 
 
 def best_batch(peer: Peer, ask: Ask, sample: int, quick: bool) -> int:

@@ -7,6 +7,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -58,14 +59,19 @@ def alternate(ours: Callable[[], Any], theirs: Callable[[], Any], repeats: int, 
     if warm:
         ours()
         theirs()
+    return in_turn(partial(once, ours), partial(once, theirs), repeats)
+
+
+def in_turn(ours: Callable[[], Timed], theirs: Callable[[], Timed], repeats: int) -> Pairs:
+    """``repeats`` times of each, measured by themselves; the order is swapped every time."""
     our_times, their_times = [], []
     for i in range(repeats):
         if i % 2:
-            their_times.append(once(theirs))
-            our_times.append(once(ours))
+            their_times.append(theirs())
+            our_times.append(ours())
         else:
-            our_times.append(once(ours))
-            their_times.append(once(theirs))
+            our_times.append(ours())
+            their_times.append(theirs())
     return Pairs(tuple(our_times), tuple(their_times))
 
 
