@@ -164,3 +164,20 @@ def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]
         return [json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2)]
 
     return step
+
+
+@pytest.fixture
+def renamed_encoder(monkeypatch):
+    """Runs are loaded as models whose encoder is not called ``encoder``, as a user's may be."""
+    from torch import nn
+
+    from qa_arch.qa import loading
+
+    load = loading.load
+
+    def renamed(*args, **kwargs):
+        reader = load(*args, **kwargs)
+        reader.model = nn.Sequential(reader.model)
+        return reader
+
+    monkeypatch.setattr(loading, "load", renamed)

@@ -93,15 +93,7 @@ def test_model_is_trained_with_dropout_and_gradient_checkpointing(parent):
     assert any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
 
 
-def test_encoder_may_have_any_name_in_the_model(parent, monkeypatch):
-    load = start.loading.load
-
-    def renamed(*args, **kwargs):
-        reader = load(*args, **kwargs)
-        reader.model = torch.nn.Sequential(reader.model)
-        return reader
-
-    monkeypatch.setattr(start.loading, "load", renamed)
+def test_encoder_may_have_any_name_in_the_model(parent, renamed_encoder):
     parts = start.assemble(plan(f"init_from={parent}"))
     assert parts.encoder is parts.model[0].encoder
 

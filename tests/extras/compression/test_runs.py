@@ -49,15 +49,7 @@ def test_record_states_the_step_and_the_settings_of_the_parent(parent, smaller):
     assert after.parameters.nonzero < after.parameters.total == before.parameters.total
 
 
-def test_smaller_encoder_replaces_that_of_any_name(parent, monkeypatch):
-    load = start.loading.load
-
-    def renamed(*args, **kwargs):
-        reader = load(*args, **kwargs)
-        reader.model = torch.nn.Sequential(reader.model)
-        return reader
-
-    monkeypatch.setattr(start.loading, "load", renamed)
+def test_smaller_encoder_replaces_that_of_any_name(parent, renamed_encoder):
     words = [f"init_from={parent}", "compression=layers", "compression.keep=2"]
     parts = start.assemble(validate(compose(words)))
     assert parts.encoder is parts.model[0].encoder
