@@ -465,7 +465,7 @@ class Sweep:
 
 def _value(status: State, record: RunRecord | None) -> Value:
     if status == "ok" and record is not None:
-        return math.nan if record.tuning_score is None else record.tuning_score
+        return math.nan if record.tuning_score is None else float(record.tuning_score)
     return None if status in ("failed", "oom") else PENDING
 
 
