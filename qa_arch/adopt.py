@@ -189,6 +189,24 @@ def _require_same(existing: RunRecord, record: RunRecord, folder: Path, sources:
         )
 
 
+def _leading(runs: Sequence[str], records: Sequence[RunRecord]) -> RunRecord:
+    """The first member whose dev set is closed, as the config of an open one would open it; else the first.
+
+    ConfigError if closed dev sets differ.
+    """
+    closed = [
+        pair for pair in zip(runs, records, strict=True) if pair[1].setting("data", "open_dev") is False
+    ]
+    first = closed[0][1] if closed else records[0]
+    held_out = first.setting("data", "dev")
+    for run, record in closed:
+        if (dev := record.setting("data", "dev")) != held_out:
+            raise ConfigError(
+                f"{run}: holds out another dev set ({dev}) than another run ({held_out}); leave one out"
+            )
+    return first
+
+
 def _combined(
     runs: Sequence[str],
     name: str | None,
@@ -198,26 +216,16 @@ def _combined(
     """A record combined from those of the runs.
 
     An ensemble sums the parameters, weights and training time of its members; its training articles are those
-    of all members, their teachers and their parents. Its config is that of the first member whose dev set is
-    closed, else of the first; ConfigError if closed dev sets differ.
+    of all members, their teachers and their parents. Its config is that of ``_leading``.
     """
-
-    def is_closed(record: RunRecord) -> bool:
-        return record.setting("data", "open_dev") is False
-
     records = [read_trained(run) for run in runs]
-    # The config of an open member would open the dev set that another holds out.
-    first, several = next(filter(is_closed, records), records[0]), len(records) > 1
+    several = len(records) > 1
     if not (several or decode or calibration):
         raise ConfigError(f"{runs[0]}: is a run already; add --decode or --calibration, or score it as it is")
     for run, record in zip(runs, records, strict=True):
         if record.members:
             raise ConfigError(f"{run}: was itself adopted from {', '.join(record.members)}; name those")
-        dev, held_out = record.setting("data", "dev"), first.setting("data", "dev")
-        if is_closed(record) and dev != held_out:
-            raise ConfigError(
-                f"{run}: holds out another dev set ({dev}) than another run ({held_out}); leave one out"
-            )
+    first = _leading(runs, records)
     config = {**first.config, **({"decode": decode[1]} if decode else {})}
     data = {}
     for split in (TRAIN, CALIBRATION):

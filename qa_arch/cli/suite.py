@@ -118,7 +118,9 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
             try:
                 evaluate_run(folder, load, watch, data=entry.sources, **options)
             except (ConfigError, DataError) as error:
-                log.warning("left out: %s: %s (an option of qa-arch evaluate --run %s)", pair, error, folder)
+                log.warning(
+                    "left out: %s: %s (options are those of qa-arch evaluate --run %s)", pair, error, folder
+                )
     return [(folder, read_record(folder)) for folder, _ in runs]
 
 
