@@ -157,7 +157,7 @@ def same_alone_and_padded(subject: Subject) -> None:
 
 
 def gradients_reach_all_parameters(subject: Subject) -> None:
-    """Every trainable parameter gets a finite, nonzero gradient."""
+    """Every trainable parameter gets a finite, nonzero gradient of its own."""
     model = subject.model.train()
     model.zero_grad()
     subject.loss(subject.batch()).backward()
@@ -165,8 +165,9 @@ def gradients_reach_all_parameters(subject: Subject) -> None:
 
 
 def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_EFFECT) -> None:
-    """Raise ContractError for the first parameter with a missing or non-finite gradient, or with a zero one
-    unless its name has an ending in ``without_effect``."""
+    """Raise ContractError for the first parameter with a missing or non-finite gradient, with a zero one
+    unless its name has an ending in ``without_effect``, or with one in the memory of another's."""
+    owners: dict[int, str] = {}
     for name, parameter in model.named_parameters():
         gradient = parameter.grad
         if not parameter.requires_grad:
@@ -179,6 +180,12 @@ def check_gradients(model: nn.Module, without_effect: tuple[str, ...] = WITHOUT_
             not zero,
             f"the gradient of {name} is zero: the loss does not depend on it; if it only adds a constant to"
             f" all scores, which a softmax ignores, remove it or allow it with --without-effect {name}",
+        )
+        owner = owners.setdefault(gradient.data_ptr(), name)
+        require(
+            owner == name,
+            f"the gradients of {owner} and {name} are one memory, so a second backward pass and clipping"
+            " change it for both: torch.stack(...).sum(0) has this effect; add the parameters one by one",
         )
 
 

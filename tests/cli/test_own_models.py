@@ -104,6 +104,7 @@ def subject(name: str, folder: Path) -> Subject:
 
 
 LEAK = ("masked_softmax(self.query(tokens)[..., 0], batch.question)", "self.query(tokens)[..., 0].softmax(1)")
+SHIFT = "        self.{} = nn.Parameter(torch.zeros(hidden))\n"
 MISTAKES = {
     "undefined": (
         "output_has_its_shape",
@@ -121,6 +122,14 @@ MISTAKES = {
         "gradients_reach_all_parameters",
         [("torch.tanh(mixed)", "torch.tanh(mixed) * 0")],
         r"the gradient of (\S+) is zero: .* constant to all scores, .* --without-effect \1",
+    ),
+    "shared": (
+        "gradients_reach_all_parameters",
+        [
+            ("        self.dropout = ", f"{SHIFT.format('one')}{SHIFT.format('two')}        self.dropout = "),
+            ("torch.tanh(mixed)", "torch.tanh(mixed + torch.stack([self.one, self.two]).sum(0))"),
+        ],
+        "the gradients of one and two are one memory",
     ),
     "forgetful": (
         "saved_weights_load",
