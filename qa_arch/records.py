@@ -604,6 +604,10 @@ TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article"
 """Columns of question rows whose type matters to all readers."""
 SINGLE = ("probability", "confidence")
 """Columns of question rows that are stored in single precision."""
+ENCODINGS = {"id": "DELTA_BYTE_ARRAY"} | dict.fromkeys(
+    ("null_odds", "probability", "confidence", "start", "end"), "BYTE_STREAM_SPLIT"
+)
+"""Columns whose values rarely repeat; all others are stored with a list of their values."""
 RECORDS = "records"
 """Folder of an experiment's committed runs."""
 MODEL = "model"
@@ -925,7 +929,6 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
     import pyarrow.parquet as pq
 
     table = pa.table({name: _compact(name, pa.array(values)) for name, values in columns.items()})
-    encodings = {name: how for name in columns if (how := _encoding(table[name]))}
     target = Path(folder) / QUESTIONS
     with replacing(target) as path:
         pq.write_table(
@@ -933,8 +936,8 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
             path,
             compression="zstd",
             compression_level=15,
-            use_dictionary=[name for name in columns if name not in encodings],
-            column_encoding=encodings,
+            use_dictionary=[name for name in columns if name not in ENCODINGS],
+            column_encoding=ENCODINGS,
             write_statistics=False,
         )
         return file_hash(path)
@@ -950,20 +953,6 @@ def _compact(name: str, values: Any) -> Any:
         with suppress(pa.ArrowInvalid):  # a number beyond 32 bits, which no real row has
             return values.cast(pa.int32())
     return values
-
-
-def _encoding(values: Any) -> str | None:
-    """How to store a column without a list of its distinct values; None: with one, as they repeat.
-
-    Numbers are split into their first bytes, second bytes and so on, of which the high ones compress well.
-    """
-    import pyarrow as pa
-
-    is_text = pa.types.is_string(values.type)
-    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    if not (is_text or is_number) or 4 * len(values.unique()) <= len(values):
-        return None
-    return "DELTA_BYTE_ARRAY" if is_text else "BYTE_STREAM_SPLIT"
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:
