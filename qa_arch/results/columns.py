@@ -429,7 +429,7 @@ def overlap_notes(scored: Iterable[tuple[Path | str, RunRecord, str]]) -> list[s
     return [
         f"{folder}: scored although {counted(len(shared), 'article')} of it are also in its training data"
         for folder, record, split in scored
-        if (shared := record.overlap(split))
+        if (point := record.compared_point(split)) and (shared := point.overlap)
     ]
 
 
