@@ -713,12 +713,12 @@ def require_rows(folder: Path, record: RunRecord, split: str) -> None:
     if actual != scored:
         # Rows are written before the record: between the two a reader sees the new rows alone.
         is_new = holder(run) is not None or read_record(run).rows.get(split) == actual
-        remedy = "it is being scored again; repeat this" if is_new else _score_again(run, record, split)
+        remedy = "it is being scored again; repeat this" if is_new else score_again(run, record, split)
         raise RunError(f"{path}: are not the rows that the scores in {RECORD} belong to; {remedy}")
 
 
-def _score_again(run: Path, record: RunRecord, split: str) -> str:
-    """How to get rows and scores of ``split`` that belong together."""
+def score_again(run: Path, record: RunRecord, split: str) -> str:
+    """How to get rows of ``split``, and the scores that belong to them."""
     if record.adopted:
         return "adopt the answers again"
     if split == CALIBRATION:

@@ -241,8 +241,8 @@ def drawn_articles(
         return numbers
     if unit == "article" and numbers is None:
         raise RunError(
-            f"{rows[0].folder}: records made before version 0.2 lack the article of a question; name the"
-            " scored set (--data FILE) or score the run again (qa-arch evaluate --run)"
+            f"{rows[0].folder}: the rows lack the article of a question; name the scored set (--data FILE) or"
+            " score the run again (qa-arch evaluate --run)"
         )
     if unit == "article":
         raise RunError(

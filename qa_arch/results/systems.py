@@ -6,7 +6,6 @@ Tests, curves, breakdowns and error tables are computed from these rows.
 from __future__ import annotations
 
 import re
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from qa_arch.records import (
     questions_folder,
     read_questions,
     require_rows,
+    score_again,
 )
 from qa_arch.results.tables import Table, text
 from qa_arch.types import QuestionSet, question_word
@@ -409,18 +409,10 @@ class Questions:
 def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
     """Read the rows of ``split`` as written, for any task; RunError names file, fault and remedy."""
     folder = questions_folder(run, split)
-    path, word = folder / QUESTIONS, shlex.quote(str(run))
+    path = folder / QUESTIONS
     if not path.is_file():
-        if split == CALIBRATION:
-            raise RunError(
-                f"{path}: missing: records made before version 0.2 lack these rows; train again"
-                f" (qa-arch train --config-from {word})"
-            )
-        closed = record.setting("data", "open_dev") is False and split == DEV
-        raise RunError(
-            f"{path}: missing, so there are no question rows; score the run:"
-            f" qa-arch evaluate --run {word} {'--final' if closed else '--data FILE'}"
-        )
+        remedy = score_again(run, record, split)
+        raise RunError(f"{path}: missing, so there are no question rows; {remedy}")
     require_rows(run, record, split)
     columns = read_questions(folder)
     rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions

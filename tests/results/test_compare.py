@@ -151,7 +151,7 @@ def test_comparison_on_calibration_if_dev_is_held_out(two_seeds):
     assert pair_table(*groups, split="calibration").rows == on_dev.rows
     assert effects_table(samples_of(groups, "calibration"), groups[0].label).notes[-1] == FITTED
     (folder / "poor-1" / "sets" / "calibration" / QUESTIONS).unlink()
-    with pytest.raises(RunError, match=r"calibration.*missing.*train --config-from"):
+    with pytest.raises(RunError, match=r"calibration.*missing.*train the run again"):
         pair_table(*groups, split="calibration")
 
 

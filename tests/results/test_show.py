@@ -68,7 +68,7 @@ def test_missing_question_rows_are_mentioned_without_an_error(make_run, question
     code, out, _ = show(folder)
     assert code == 0
     assert "wrong span" not in out
-    assert "score the run" in out
+    assert "score the set again" in out
     assert json.loads(show(folder, "--json")[1])["errors"] is None
 
 
