@@ -332,7 +332,9 @@ def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str,
 
 UNTYPED = "not classified"
 """Class of a question that a file of classes lacks."""
-_NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
+_NEEDED = (
+    *("id", "start", "end", "answerable", "abstained", "exact", "f1", "span_exact", "span_f1", "kind"),
+)
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
     **dict.fromkeys(("start", "end", "article"), np.int64),
@@ -356,8 +358,7 @@ class Questions:
     kind: tuple[str | None, ...]
     answerable: Bools
     abstained: Bools
-    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all, except in
-    records made before version 0.2."""
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all."""
     exact: Floats
     f1: Floats
     start: Ints
@@ -366,7 +367,7 @@ class Questions:
     null_odds: Floats
     """NaN if the system gives none."""
     span_exact: Floats
-    """Scores of the best span, 0..1."""
+    """Scores of the best span, 0..1; NaN if an adopted system abstained and its span is unknown."""
     span_f1: Floats
     probability: Floats
     """Softmax of the best span's score over all candidates, "no answer" included."""
@@ -379,10 +380,7 @@ class Questions:
 
     @classmethod
     def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
-        """Convert columns to arrays; older records score a best span only where it was the answer given.
-
-        Raises TypeError or ValueError for values of another type, and for scores that are not in 0..1.
-        """
+        """Convert columns to arrays; TypeError or ValueError for other types and scores outside 0..1."""
         arrays: dict[str, Any] = {
             name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
         }
@@ -391,8 +389,6 @@ class Questions:
                 raise ValueError(f"{name} is not between 0 and 1")
         for name in ("null_odds", "probability", "confidence"):
             arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
-        for name in ("exact", "f1"):
-            arrays.setdefault(f"span_{name}", np.where(arrays["abstained"], np.nan, arrays[name]))
         word = tuple(columns["word"]) if "word" in columns else None
         return cls(folder=folder, ids=tuple(columns["id"]), kind=tuple(columns["kind"]), word=word, **arrays)
 
