@@ -22,7 +22,7 @@ from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.abstention import Bools, Floats, Ints
-from qa_arch.provenance import NEUTRAL, PLACES
+from qa_arch.provenance import NEUTRAL, PLACES, flat
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -91,20 +91,20 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
     Settings that were added after the record was made have their default.
     """
-    flat = whole_config(record)
+    config = whole_config(record)
     prefixes = (*_IGNORED_SECTIONS, *(f"{key}." for key in _IGNORED))
-    relevant = {k: value for k, value in flat.items() if k not in _IGNORED and not k.startswith(prefixes)}
+    relevant = {k: value for k, value in config.items() if k not in _IGNORED and not k.startswith(prefixes)}
     relevant["model"] = record.model
-    if flat.get("glove.use") and (flat.get("glove.name") or flat.get("glove.path")):
-        name = flat.get("glove.name")  # the vectors, regardless of folder
-        relevant["glove.path"] = f"glove.{name}.txt" if name else Path(str(flat["glove.path"])).name
+    if config.get("glove.use") and (config.get("glove.name") or config.get("glove.path")):
+        name = config.get("glove.name")  # the vectors, regardless of folder
+        relevant["glove.path"] = f"glove.{name}.txt" if name else Path(str(config["glove.path"])).name
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
     if (parent := record.parent) and parent.system:
         relevant["init_from"] = parent.system[:8]
     if record.initial:
         relevant[WEIGHTS] = record.initial.weights[:8]
-    if place := flat.get("distillation.teacher"):  # by name and config, or by folder if it was never read
+    if place := config.get("distillation.teacher"):  # by name and config, or by folder if it was never read
         teacher = record.teacher
         known = f"{teacher.name} ({teacher.run_hash[:8]})" if teacher else Path(str(place)).name
         relevant["distillation.teacher"] = known
@@ -113,10 +113,10 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
     """Dotted setting -> value of the whole config, with defaults filled in unless the run is adopted."""
-    flat = {**({} if record.adopted else defaults()), **dict(_flatten(record.config))}
-    if flat.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
-        flat["encoder.name"] = None
-    return flat
+    config = {**({} if record.adopted else defaults()), **dict(flat(record.config))}
+    if config.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
+        config["encoder.name"] = None
+    return config
 
 
 def fingerprints(record: RunRecord) -> dict[str, str]:
@@ -320,14 +320,6 @@ def _shortened(values: Sequence[Any]) -> list[str]:
     short = [f"{v:g}" if isinstance(v, float) else re.split(r"/|^qa_arch\..*\.", str(v))[-1] for v in values]
     whole = [str(value) for value in values]
     return short if len(set(short)) == len(set(whole)) else whole
-
-
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 UNTYPED = "not classified"
