@@ -148,38 +148,29 @@ def pack_bytes(raw: bytes) -> str:
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
 
 
-def single_file(
-    template: str,
-    title: str,
-    *,
-    styles: Sequence[str],
-    scripts: Sequence[str],
-    value: Mapping[str, Any],
-    packs: Mapping[str, str],
-    parts: Mapping[str, str] | None = None,
-    folder: Path = PAGE,
+def page_html(
+    title: str, value: Mapping[str, Any], packs: Mapping[str, str], parts: Mapping[str, str]
 ) -> bytes:
-    """Fill the placeholders of the file ``template`` in one pass, so that no data is taken for one.
+    """Fill the placeholders of ``report.html`` in one pass, so that no data is taken for one.
 
-    ``template``, ``styles`` and ``scripts`` are files in ``folder`` or else in ``PAGE``. ``value`` becomes
-    the page's ``DATA``, ``packs`` are what it unpacks on demand, by name, and ``parts`` is HTML.
+    ``value`` becomes the page's ``DATA``, ``packs`` are what it unpacks on demand, by name, and ``parts`` is
+    HTML.
     """
-
-    def text(name: str) -> str:
-        own = folder / name
-        return (own if own.is_file() else PAGE / name).read_text(encoding="utf-8")
-
+    page, style, *scripts = (
+        (PAGE / name).read_text(encoding="utf-8")
+        for name in ("report.html", "style.css", "elements.js", "questions.js", "report.js")
+    )
     contents = {
         "title": escape(title),
-        "style": "\n".join(map(text, styles)),
-        "script": "\n".join(map(text, scripts)),
+        "style": style,
+        "script": "\n".join(scripts),
         "data": embed(value),
         "packs": "\n".join(
             f'<script type="text/plain" id="pack-{name}">{packed}</script>' for name, packed in packs.items()
         ),
-        **(parts or {}),
+        **parts,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: contents[match[1]], text(template)).encode("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: contents[match[1]], page).encode("utf-8")
 
 
 def embed(value: Any) -> str:

@@ -52,7 +52,7 @@ from qa_arch.results.errors import (
     run_facts,
     scores_table,
 )
-from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, plotly_source, single_file, table_html
+from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, page_html, plotly_source, table_html
 from qa_arch.results.plots import (
     SIGNIFICANT,
     Shown,
@@ -164,15 +164,8 @@ def write_report(
         "learning": learning_figures(every, measure),
         "about": _about(sets, runs, problems, written),
     }
-    page = single_file(
-        "report.html",
-        title,
-        styles=("style.css",),
-        scripts=("elements.js", "questions.js", "report.js"),
-        value=_page_value(sets, every),
-        packs={"plotly": pack_bytes(plotly)} | _packs(sets),
-        parts=parts,
-    )
+    packs = {"plotly": pack_bytes(plotly)} | _packs(sets)
+    page = page_html(title, _page_value(sets, every), packs, parts)
     path = write_atomic(out, page)
     return Report(path, len(runs), len(page), tuple(problems))
 
