@@ -462,14 +462,8 @@ def _tests(
     tables: dict[MeasureName, Table] = {}
     for measure in measures:
         with_measure = {label: s for label, s in known.items() if s.scores(measure) is not None}
-        if without := [label for label in known if label not in with_measure]:
-            adopted = {run.record.adopted for label in without for run in runs[label]}
-            remedy = "an adopted system needs a file that answers every question; " if True in adopted else ""
-            remedy += "qa-arch evaluate --run RUN writes them" if False in adopted else ""
-            names = "; ".join(without[:6]) + (f"; and {len(without) - 6} more" if len(without) > 6 else "")
-            notes.append(
-                f"{MEASURES[measure]} of {names} is not tested: their rows lack the best spans; {remedy}"
-            )
+        if lacking := samples.lacking(measure):
+            notes.append(lacking)
         tested = baseline if isinstance(baseline, str) and baseline in with_measure else None
         tested = tested if len(with_measure) > 1 else None
         if with_measure and samples.testable(samples.where(measure)) and (tested or measure != "exact"):

@@ -220,7 +220,7 @@ def test_all_adopted_systems_without_a_measure_are_named(two_seeds, make_run, qa
         unknown = {"null_odds": [np.nan] * len(questions)}
         make_run(name, questions, model=name, config=config, keep_spans=False, rows=unknown)
     code, _, err = qa_arch("compare", folder, "--baseline", "poor", "--measure", measure)
-    assert (code, "/quiet, " in err, "/silent: no " in err, "score the run" in err) == (5, True, True, False)
+    assert (code, "/quiet; " in err, "/silent: no " in err, "score the run" in err) == (5, True, True, False)
     assert needed in err
 
 

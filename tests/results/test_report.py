@@ -172,7 +172,7 @@ def test_missing_figures_and_tests_of_adopted_systems_are_explained(make_run, qu
         "have their own scale",
         "no probabilities",
         "--calibration",
-        "lack the best spans; an adopted",
+        "in the rows; adopt answers",
     ):
         assert reason in text
     silent = make_run("silent", question_set(), **fields, rows={"null_odds": [np.nan] * 6})
