@@ -78,7 +78,9 @@ def _cell(row: Mapping[str, Any], column: Column, mark: Mark, *, first: bool) ->
         shown = f'<a href="#{row["href"]}">{shown}</a>'
     if first and "place" in row:
         shown = f'<span class="pick">{key_html(row["place"])}<span>{shown}</span></span>'
-    classes = " ".join(filter(None, ["text" if column.left else "", mark(row, column)]))
+    is_unfinished = column.key == "status" and row.get("status", "ok") != "ok"
+    kinds = ["text" if column.left else "", "unfinished" if is_unfinished else "", mark(row, column)]
+    classes = " ".join(filter(None, kinds))
     error = row.get("error") if column.key == "status" else None
     title = f' title="{escape(str(error))}"' if error else ""
     return f"<td{f' class={chr(34)}{classes}{chr(34)}' if classes else ''}{title}>{shown}</td>"
