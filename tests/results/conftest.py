@@ -114,34 +114,6 @@ def question_set():
     return make
 
 
-@pytest.fixture
-def make_language_run():
-    """``make_language_run(folder, model, ...)``: write the record of a pre-training run to ``folder``."""
-
-    def make(folder, model, *, seed=13, protocol="masked_lm:1"):
-        metrics = {"loss": 3.0, "perplexity": 20.0, "token_accuracy": 12.0, "bits_per_byte": 1.5}
-        facts = SplitFacts(
-            name="corpus", fingerprint="c", protocol=protocol, windows=9, details={"tokens": 99}
-        )
-        epoch = {"train_loss": 4.0} | {f"calibration_{key}": value for key, value in metrics.items()}
-        record = RunRecord(
-            status="ok",
-            name="pretraining",
-            model=model,
-            seed=seed,
-            config={"model": {"task": protocol.partition(":")[0], "name": model}},
-            settings_hash="h",
-            run_hash="h",
-            data={"train": facts, "calibration": facts},
-            epochs=(Epoch.from_flat(epoch),),
-            scores={"calibration": {"tokens": Point(protocol=protocol, metric_version="1", metrics=metrics)}},
-        )
-        write_record(folder, record)
-        return folder
-
-    return make
-
-
 def without_withheld(columns: dict) -> dict:
     """Rows as of an adopted system, whose spans behind "no answer" are unknown."""
     given = [not abstained for abstained in columns["abstained"]]

@@ -276,10 +276,10 @@ def test_page_of_200_runs_of_full_dev_is_below_30_mb(make_run, question_set, tmp
     assert sum("run" in name for name in packs) == 200
 
 
-def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, make_language_run, tmp_path):
+def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, tmp_path):
     folder, _ = runs
     write_record(folder / "selecting", make_record("qa_lstm_c", protocol="selection"))
-    make_language_run(folder / "mlm", "mlm", seed=1)
+    write_record(folder / "mlm", make_record("mlm", protocol="masked_lm:1"))
     report = write_report(find_runs([folder]), tmp_path / "r.html")
     assert (report.runs, len(page_parts(report.path)[0]["runs"])) == (4, 4)
     assert report.problems == ("runs without spans, for which see qa-arch tables: 2",)
