@@ -349,16 +349,6 @@ def test_report_skips_unusable_records_with_a_note(runs, call, tmp_path, make_re
     assert float(listed["bert-1"]["f1"]) > 0
 
 
-def test_invalid_report_calls_are_refused(runs, call, tmp_path):
-    for arguments, message in (
-        ([runs[0] / "none"], "no such run"),
-        ([runs[0], "--baseline", "gpt"], "bert; proposed"),
-    ):
-        code, _, err = call(*arguments, "-o", tmp_path / "r.html")
-        assert (code, message in err) == (5, True)
-        assert not (tmp_path / "r.html").exists()
-
-
 def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, monkeypatch):
     drawn = {}
     with monkeypatch.context() as patch:
