@@ -345,6 +345,8 @@ def test_report_skips_unusable_records_with_a_note(runs, call, tmp_path, make_re
     _, packs = page_parts(tmp_path / "r.html")
     listed = {row["run"].rpartition("/")[2]: row for row in page_tables(tmp_path / "r.html")["Runs"]}
     assert (listed["late"]["status"], listed["late"]["error"]) == ("oom", "CUDA out of memory")
+    red = re.findall(r'<td class="text unfinished"[^>]*>(.*?)</td>', (tmp_path / "r.html").read_text())
+    assert set(red) == {"oom"}
     assert "0-run0" not in packs
     assert float(listed["bert-1"]["f1"]) > 0
 
