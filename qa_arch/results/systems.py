@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -280,8 +280,9 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
             omitted = [MISSING] if MISSING in values else usual
             for words, value, written in zip(unusual, values, _shortened(values), strict=True):
                 words += [] if value in omitted else [f" {shown}={written}"]
-        for index, words in zip(same, unusual, strict=True):
-            labels[index] += "".join(words)
+        for place, index in enumerate(same):
+            others = unusual[:place] + unusual[place + 1 :]
+            labels[index] += "".join(_telling(unusual[place], others))
     return labels
 
 
@@ -295,6 +296,12 @@ def _separating(unlike: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         best = max(useful, key=lambda key: (MISSING not in unlike[key], rows[key]))
         chosen[best] = unlike[best]
     return chosen
+
+
+def _telling(own: Sequence[str], others: Sequence[Sequence[str]]) -> Sequence[str]:
+    """The fewest of a system's settings that none of the ``others`` has together."""
+    subsets = (part for size in range(1, len(own)) for part in combinations(own, size))
+    return next((part for part in subsets if not any({*part} <= {*other} for other in others)), own)
 
 
 def _distinct_rows(columns: Iterable[Sequence[Any]]) -> int:
