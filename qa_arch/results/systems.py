@@ -262,7 +262,7 @@ def labelled(table: Table, systems: Sequence[System]) -> Table:
 
 
 def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
-    """Model names, each with its values of the fewest settings that tell all systems of the model apart.
+    """Model names, each with the fewest settings that tell the system from the others of the same model.
 
     A value that most of them share, or a setting that some lack, goes without saying.
     """
