@@ -108,7 +108,7 @@ def identify(config: Mapping[str, Any], inputs: Mapping[str, str] | None = None)
     ``NEUTRAL`` settings do not count, nor those at their default, so that a new setting changes no hash.
     Where the inputs lie counts for ``settings_hash``, their content for ``run_hash``. A record keeps both.
     """
-    values = {key: value for key, value in _flat(config) if not within(key, NEUTRAL)}
+    values = {key: value for key, value in flat(config) if not within(key, NEUTRAL)}
     own = {key: value for key, value in values.items() if (key, value) not in defaults().items()}
     settings_hash = json_hash({key: _portable(value) for key, value in own.items()})
     if inputs is None:
@@ -141,11 +141,11 @@ def json_hash(value: Any) -> str:
     return sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
-def _flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted setting -> value."""
+def flat(section: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Each dotted setting and its value."""
     for key, value in section.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
+            yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
 

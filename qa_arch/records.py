@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from qa_arch.config.check import FolderName, from_mapping, suggest
-from qa_arch.config.schema import objective
+from qa_arch.config.schema import Config, objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.files import (
     LOCK,
@@ -43,12 +43,11 @@ SCHEMA = 4
 MIGRATION = "experiments/migrate_records.py"
 DEV, CALIBRATION, TRAIN = "dev", "calibration", "train"
 STEP_LOSSES = "train_loss_by_step"
-"""Key of an epoch: optimizer step, as text, -> mean loss of training since the previous entry."""
+"""Key of an epoch: optimizer step, as text, -> mean loss of training since the previous entry; an entry every
+``trainer.log_every`` steps."""
 
 THRESHOLD_0 = "threshold_0"
 """Null threshold 0."""
-HEADLINES = 2
-"""Scores in the one-line summary of a run under a protocol of an extra, the first that it has."""
 CALIBRATED = "calibrated"
 """Null threshold fitted on the calibration split."""
 GIVEN = "given"
@@ -151,7 +150,7 @@ class Point(_Extensible):
     protocol: str
     metric_version: str
     overlap: tuple[str, ...] = ()
-    """Articles that the split shares with the run's training data."""
+    """Articles that the split shares with the run's training data (``evaluate --allow-overlap``)."""
     engine: str | None = None
     """Engine and precision that computed the logits: ``torch fp32``, ``onnx int8``. None: not recorded."""
     metrics: Mapping[str, Number | None]
@@ -216,11 +215,6 @@ class Epoch(_Extensible):
         """Field or metric by name; None if the epoch has no such number."""
         value = self.metrics.get(key, getattr(self, key, None))
         return value if isinstance(value, int | float) else None
-
-    @property
-    def step_losses(self) -> dict[int, float]:
-        """Losses within the epoch by optimizer step, as often as ``trainer.log_every`` asked for them."""
-        return {int(step): loss for step, loss in self.metrics.get(STEP_LOSSES, {}).items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -501,13 +495,13 @@ class RunRecord:
 
     @property
     def brief(self) -> str:
-        """One line: model, seed, status, and the headline scores of dev, else of calibration."""
+        """One line: model, seed, status, and the first two scores of dev, else of calibration."""
         split = self.shown_split
         point = self.compared_point(split)
         spans = {"EM": point.exact, "F1": point.f1} if point and is_squad(point.protocol) else {}
         values = spans or (point.metrics if point else {})
         shown = [f"{name} {value:.1f}" for name, value in values.items() if value is not None]
-        scores = ", ".join(shown[:HEADLINES])
+        scores = ", ".join(shown[:2])
         return f"{self.model}, seed {self.seed}, {self.status}" + (f": {split} {scores}" if scores else "")
 
     def facts(self, split: str) -> SplitFacts:
@@ -534,11 +528,6 @@ class RunRecord:
         """Operating point that runs are compared at; None if the split was not scored."""
         points = self.scores.get(split, {})
         return next((points[name] for name in (*COMPARED, *points) if name in points), None)
-
-    def overlap(self, split: str) -> tuple[str, ...]:
-        """Articles of a scored set that are in the training data too (``evaluate --allow-overlap``)."""
-        point = self.compared_point(split)
-        return () if point is None else point.overlap
 
     @property
     def tuning_score(self) -> float | None:
@@ -604,6 +593,10 @@ TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article"
 """Columns of question rows whose type matters to all readers."""
 SINGLE = ("probability", "confidence")
 """Columns of question rows that are stored in single precision."""
+ENCODINGS = {"id": "DELTA_BYTE_ARRAY"} | dict.fromkeys(
+    ("null_odds", "probability", "confidence", "start", "end"), "BYTE_STREAM_SPLIT"
+)
+"""Columns whose values rarely repeat; all others are stored with a list of their values."""
 RECORDS = "records"
 """Folder of an experiment's committed runs."""
 MODEL = "model"
@@ -614,12 +607,7 @@ PRETRAINED = "encoder"
 """Folder within ``MODEL`` of a pre-training run's encoder and tokenizer, in transformers' format."""
 TOKENIZER, VECTORS = "tokenizer", "vectors"
 """Folders within ``MODEL`` of the tokenizer and the word vectors."""
-SECTIONS = frozenset(
-    (
-        *("data", "features", "encoder", "glove", "model", "optim", "trainer", "decode"),
-        *("calibration", "distillation"),
-    )
-)
+SECTIONS = {name for name, hint in get_type_hints(Config).items() if is_dataclass(hint)} | {"model"}
 """Sections of a record's config that are mappings, if present; those of extras may also be None."""
 MEMBERS = "members.json"
 """File of an ensemble, or of a run that is decoded or calibrated in another way: its runs."""
@@ -647,12 +635,6 @@ def changing(
     place, file = (folder.parent, folder.name) if replaced else (folder, "")
     with hold(place, what, file=file, patience=patience):
         yield read_record(folder) if (folder / RECORD).is_file() else None
-
-
-def require_same(existing: RunRecord | None, record: RunRecord, folder: Path, option: str) -> None:
-    """Raise RunError that names ``option`` if the record in ``folder`` is of another config."""
-    if existing is not None and existing.run_hash != record.run_hash:
-        raise RunError(f"{folder}: holds another record; choose another {option}")
 
 
 def write_record(folder: str | Path, record: RunRecord) -> Path:
@@ -731,12 +713,12 @@ def require_rows(folder: Path, record: RunRecord, split: str) -> None:
     if actual != scored:
         # Rows are written before the record: between the two a reader sees the new rows alone.
         is_new = holder(run) is not None or read_record(run).rows.get(split) == actual
-        remedy = "it is being scored again; repeat this" if is_new else _score_again(run, record, split)
+        remedy = "it is being scored again; repeat this" if is_new else score_again(run, record, split)
         raise RunError(f"{path}: are not the rows that the scores in {RECORD} belong to; {remedy}")
 
 
-def _score_again(run: Path, record: RunRecord, split: str) -> str:
-    """How to get rows and scores of ``split`` that belong together."""
+def score_again(run: Path, record: RunRecord, split: str) -> str:
+    """How to get rows of ``split``, and the scores that belong to them."""
     if record.adopted:
         return "adopt the answers again"
     if split == CALIBRATION:
@@ -925,7 +907,6 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
     import pyarrow.parquet as pq
 
     table = pa.table({name: _compact(name, pa.array(values)) for name, values in columns.items()})
-    encodings = {name: how for name in columns if (how := _encoding(table[name]))}
     target = Path(folder) / QUESTIONS
     with replacing(target) as path:
         pq.write_table(
@@ -933,8 +914,8 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
             path,
             compression="zstd",
             compression_level=15,
-            use_dictionary=[name for name in columns if name not in encodings],
-            column_encoding=encodings,
+            use_dictionary=[name for name in columns if name not in ENCODINGS],
+            column_encoding=ENCODINGS,
             write_statistics=False,
         )
         return file_hash(path)
@@ -950,20 +931,6 @@ def _compact(name: str, values: Any) -> Any:
         with suppress(pa.ArrowInvalid):  # a number beyond 32 bits, which no real row has
             return values.cast(pa.int32())
     return values
-
-
-def _encoding(values: Any) -> str | None:
-    """How to store a column without a list of its distinct values; None: with one, as they repeat.
-
-    Numbers are split into their first bytes, second bytes and so on, of which the high ones compress well.
-    """
-    import pyarrow as pa
-
-    is_text = pa.types.is_string(values.type)
-    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
-    if not (is_text or is_number) or 4 * len(values.unique()) <= len(values):
-        return None
-    return "DELTA_BYTE_ARRAY" if is_text else "BYTE_STREAM_SPLIT"
 
 
 def read_questions(folder: str | Path) -> dict[str, list[Any]]:

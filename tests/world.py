@@ -78,8 +78,8 @@ def build(folder: Path) -> Path:
         for seed in (1, 2):
             write_run(folder / f"runs/trial/{model}-s{seed}", model, seed, right, sets)
         write_run(folder / f"other/{model}-s1", model, 1, right, {**sets, DEV: more})
-    failed = replace(invented_record("bert", 3, "trial"), status="failed", error="ValueError: NaN loss")
-    write_record(folder / "runs/trial/bert-s3", failed)
+    failed = replace(invented_record("bert", 3, "trial"), status="failed", dirty=True)
+    write_record(folder / "runs/trial/bert-s3", replace(failed, error="ValueError: NaN loss"))
     adopted = replace(invented_record("gpt-x", 0, "adopted"), data={DEV: SplitFacts.of(sets[DEV])})
     answers = invented_answers(sets[DEV], Random(f"gpt {DEV}"), 0.7)
     scores = {DEV: {"given": operating_points(sets[DEV], answers, 0.5)["calibrated"]}}

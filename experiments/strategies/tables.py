@@ -7,11 +7,11 @@ and qa-arch train -m experiment=strategies model=proposed trainer=ddp,ddp_spawn 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from qa_arch.records import CALIBRATION, RunRecord, recorded
+from qa_arch.records import CALIBRATION, STEP_LOSSES, Epoch, recorded
 from qa_arch.results.experiments import Wanted, records_table
 from qa_arch.results.tables import Table, number
 
@@ -50,7 +50,7 @@ def _step_table(folder: Path) -> Table:
         wanted=[Wanted("proposed", STEPS)],
     )
     runs = {str(place): record for place, record in recorded(folder, SQUAD)}
-    losses = {place: step_losses(record) for place, record in runs.items()}
+    losses = {place: step_losses(record.epochs) for place, record in runs.items()}
     whole = [place for place, record in runs.items() if record.batch.devices == record.batch.accumulate == 1]
     rows = [
         {**row, "loss_difference": largest_difference(losses[row["run"]], losses[whole[0]])}
@@ -63,8 +63,9 @@ def _step_table(folder: Path) -> Table:
     return replace(table, columns=[*table.columns, column], rows=rows, notes=[*table.notes, note])
 
 
-def step_losses(record: RunRecord) -> dict[int, float]:
-    return {step: loss for epoch in record.epochs for step, loss in epoch.step_losses.items()}
+def step_losses(epochs: Sequence[Epoch]) -> dict[int, float]:
+    losses = (item for epoch in epochs for item in epoch.metrics.get(STEP_LOSSES, {}).items())
+    return {int(step): loss for step, loss in losses}
 
 
 def largest_difference(actual: Mapping[int, float], expected: Mapping[int, float]) -> float:

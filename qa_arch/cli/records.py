@@ -372,7 +372,7 @@ def _print_run(summary: RunSummary, split: str) -> None:
     style = _STYLES.get(summary.record.status, "bold red")
     console.print(Text.assemble((summary.title, "bold"), "   ", (summary.record.status, style)))
     if summary.record.error:
-        console.print(Text(summary.record.error.strip().splitlines()[-1], style="red"))
+        console.print(Text(summary.record.error, style="red"))
     if summary.scores.rows:
         print_table(summary.scores)
     sections = [_grid(head, summary.facts[head]) for head in ("run", "settings")]

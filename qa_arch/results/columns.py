@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,16 +165,6 @@ def _cost(key: str) -> Callable[[RunRecord], Any]:
     return lambda record: record.cost and getattr(record.cost, key)
 
 
-def _batch(record: RunRecord) -> dict[str, Any]:
-    """Batch sizes; from the config if the run ended before they were recorded."""
-    trainer, batch = record.config.get("trainer", {}), record.batch
-    settings = {"micro": "batch_size", "accumulate": "accumulate", "devices": "devices"}
-    configured = {key: trainer.get(name) or None for key, name in settings.items()}
-    sizes = {key: value if (own := getattr(batch, key)) is None else own for key, value in configured.items()}
-    known = batch.global_size is None and all(isinstance(value, int) for value in sizes.values())
-    return {"batch": prod(sizes.values()) if known else batch.global_size, **sizes}
-
-
 def _auroc(rows: Questions) -> float | None:
     value = auroc(-rows.null_odds, rows.answerable)
     return None if value is None else 100 * value
@@ -240,10 +229,10 @@ _FIGURES = (
     _run("epochs", "epochs", lambda record: len(record.epochs) or None),
     _run("seconds", "seconds", lambda record: record.seconds.fit),
     _run("predict_seconds", "seconds to predict", lambda record: record.seconds.predict),
-    _run("batch", "global batch", lambda record: _batch(record)["batch"]),
-    _run("micro", "micro batch", lambda record: _batch(record)["micro"]),
-    _run("accumulate", "accumulated", lambda record: _batch(record)["accumulate"]),
-    _run("devices", "devices", lambda record: _batch(record)["devices"]),
+    _run("batch", "global batch", lambda record: record.batch.global_size),
+    _run("micro", "micro batch", lambda record: record.batch.micro),
+    _run("accumulate", "accumulated", lambda record: record.batch.accumulate),
+    _run("devices", "devices", lambda record: record.batch.devices),
     _run("strategy", "strategy", lambda record: record.strategy),
     _run("arithmetic", "computed in", lambda r: r.precision or r.setting("trainer", "precision")),
     _run("steps", "optimizer steps", lambda r: r.epochs[-1].step if r.epochs else None),
@@ -429,7 +418,7 @@ def overlap_notes(scored: Iterable[tuple[Path | str, RunRecord, str]]) -> list[s
     return [
         f"{folder}: scored although {counted(len(shared), 'article')} of it are also in its training data"
         for folder, record, split in scored
-        if (shared := record.overlap(split))
+        if (point := record.compared_point(split)) and (shared := point.overlap)
     ]
 
 

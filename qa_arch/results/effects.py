@@ -24,6 +24,7 @@ from qa_arch.results.columns import overlap_notes
 from qa_arch.results.systems import (
     Questions,
     System,
+    listed,
     load_aligned,
     load_questions,
     require_distinct_seeds,
@@ -146,23 +147,27 @@ class Samples:
         """Scores ``(R, n)`` of the questions ``where``; RunError if the rows lack the measure."""
         scores = self.systems[label].scores(measure)
         if scores is None:
-            kinds = np.unique(self.first.answerable).tolist()
-            if (measure == "auroc" and len(kinds) < 2) or (measure == "forced_f1" and kinds == [False]):
-                only = "answerable" if kinds[0] else "unanswerable"
-                raise RunError(f"{self.split} has only {only} questions, so no {MEASURES[measure]}")
-            lacking = [sample for sample in self.systems.values() if sample.scores(measure) is None]
-            folders = ", ".join(str(sample.rows[0].folder) for sample in lacking)
-            adopted = {sample.records[0].adopted for sample in lacking}
-            needed = "" if measure == "forced_f1" else " with null odds (qa-arch adopt ... --na-prob)"
-            needed += "" if measure == "auroc" else " from a file that answers every question"
-            remedies = [
-                *(["score the run again"] if False in adopted else []),
-                *([f"adopt answers{needed}"] if True in adopted else []),
-            ]
-            raise RunError(
-                f"{folders}: no {MEASURES[measure]} in the rows; {', '.join(remedies)}, or leave them out"
-            )
+            raise RunError(self.lacking(measure))
         return scores[:, self.where(measure) if where is None else where]
+
+    def lacking(self, measure: MeasureName) -> str:
+        """Whose rows lack the measure, or why all do, and the remedy; "" if none do."""
+        lacking = [sample for sample in self.systems.values() if sample.scores(measure) is None]
+        if not lacking:
+            return ""
+        kinds = np.unique(self.first.answerable).tolist()
+        if (measure == "auroc" and len(kinds) < 2) or (measure == "forced_f1" and kinds == [False]):
+            only = "answerable" if kinds[0] else "unanswerable"
+            return f"{self.split} has only {only} questions, so no {MEASURES[measure]}"
+        folders = listed([str(sample.rows[0].folder) for sample in lacking])
+        adopted = {sample.records[0].adopted for sample in lacking}
+        needed = "" if measure == "forced_f1" else " with null odds (qa-arch adopt ... --na-prob)"
+        needed += "" if measure == "auroc" else " from a file that answers every question"
+        remedies = [
+            *(["score the run again"] if False in adopted else []),
+            *([f"adopt answers{needed}"] if True in adopted else []),
+        ]
+        return f"{folders}: no {MEASURES[measure]} in the rows; {', '.join(remedies)}, or leave them out"
 
     def interval(self, label: str, measure: MeasureName) -> Interval:
         return mean_interval(self.scores(label, measure), self._articles_of(self.where(measure)))
@@ -241,8 +246,8 @@ def drawn_articles(
         return numbers
     if unit == "article" and numbers is None:
         raise RunError(
-            f"{rows[0].folder}: records made before version 0.2 lack the article of a question; name the"
-            " scored set (--data FILE) or score the run again (qa-arch evaluate --run)"
+            f"{rows[0].folder}: the rows lack the article of a question; name the scored set (--data FILE) or"
+            " score the run again (qa-arch evaluate --run)"
         )
     if unit == "article":
         raise RunError(

@@ -81,16 +81,11 @@ def _errors_naming(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Published:
-    """A row of published scores by column; ``note`` states the protocol they were measured by.
-
-    With ``in_our_rows`` they get no row of their own but appear in the rows of our ``model``, in columns for
-    published scores only: for scores measured on another task.
-    """
+    """A row of published scores by column; ``note`` states the protocol they were measured by."""
 
     model: str
     figures: Mapping[str, float]
     note: str
-    in_our_rows: bool = False
 
     def __post_init__(self) -> None:
         select_columns(self.figures, f"{self.model}, published")
@@ -147,8 +142,7 @@ def records_table(
         table = runs_table(runs, split=split, title=title, columns=columns, also=sort, root=folder)
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below {records!r}; commit the records first")
-    in_our_rows = {row.model: row.figures for row in reversed(published) if row.in_our_rows}
-    rows = [{**in_our_rows.get(row["model"], {}), **row} for row in (*table.rows, *(m.row for m in missing))]
+    rows = [*table.rows, *(row.row for row in missing)]
 
     def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
         is_run = "run" in row or "split" not in row
@@ -158,11 +152,8 @@ def records_table(
     published_rows = [
         {"model": f"{row.model} (published)", **dict.fromkeys(_SPAN_FIGURES), **row.figures, "note": row.note}
         for row in published
-        if not row.in_our_rows
     ]
-    sources = dict.fromkeys(
-        row.note if row.in_our_rows else f"{row.model}, published: {row.note}" for row in published
-    )
+    sources = dict.fromkeys(f"{row.model}, published: {row.note}" for row in published)
     all_notes = [*table.notes, *notes, *sources, *(row.note for row in missing), *_code_note(runs)]
     fingerprints = {record.fingerprint(split) for _, record in runs}
     if split == DEV and (note := dev_access_note(folder, fingerprints)):

@@ -78,7 +78,9 @@ def _cell(row: Mapping[str, Any], column: Column, mark: Mark, *, first: bool) ->
         shown = f'<a href="#{row["href"]}">{shown}</a>'
     if first and "place" in row:
         shown = f'<span class="pick">{key_html(row["place"])}<span>{shown}</span></span>'
-    classes = " ".join(filter(None, ["text" if column.left else "", mark(row, column)]))
+    is_unfinished = column.key == "status" and row.get("status", "ok") != "ok"
+    kinds = ["text" if column.left else "", "unfinished" if is_unfinished else "", mark(row, column)]
+    classes = " ".join(filter(None, kinds))
     error = row.get("error") if column.key == "status" else None
     title = f' title="{escape(str(error))}"' if error else ""
     return f"<td{f' class={chr(34)}{classes}{chr(34)}' if classes else ''}{title}>{shown}</td>"
@@ -148,38 +150,29 @@ def pack_bytes(raw: bytes) -> str:
     return base64.b64encode(zlib.compress(raw, 9)).decode("ascii")
 
 
-def single_file(
-    template: str,
-    title: str,
-    *,
-    styles: Sequence[str],
-    scripts: Sequence[str],
-    value: Mapping[str, Any],
-    packs: Mapping[str, str],
-    parts: Mapping[str, str] | None = None,
-    folder: Path = PAGE,
+def page_html(
+    title: str, value: Mapping[str, Any], packs: Mapping[str, str], parts: Mapping[str, str]
 ) -> bytes:
-    """Fill the placeholders of the file ``template`` in one pass, so that no data is taken for one.
+    """Fill the placeholders of ``report.html`` in one pass, so that no data is taken for one.
 
-    ``template``, ``styles`` and ``scripts`` are files in ``folder`` or else in ``PAGE``. ``value`` becomes
-    the page's ``DATA``, ``packs`` are what it unpacks on demand, by name, and ``parts`` is HTML.
+    ``value`` becomes the page's ``DATA``, ``packs`` are what it unpacks on demand, by name, and ``parts`` is
+    HTML.
     """
-
-    def text(name: str) -> str:
-        own = folder / name
-        return (own if own.is_file() else PAGE / name).read_text(encoding="utf-8")
-
+    page, style, *scripts = (
+        (PAGE / name).read_text(encoding="utf-8")
+        for name in ("report.html", "style.css", "elements.js", "questions.js", "report.js")
+    )
     contents = {
         "title": escape(title),
-        "style": "\n".join(map(text, styles)),
-        "script": "\n".join(map(text, scripts)),
+        "style": style,
+        "script": "\n".join(scripts),
         "data": embed(value),
         "packs": "\n".join(
             f'<script type="text/plain" id="pack-{name}">{packed}</script>' for name, packed in packs.items()
         ),
-        **(parts or {}),
+        **parts,
     }
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: contents[match[1]], text(template)).encode("utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: contents[match[1]], page).encode("utf-8")
 
 
 def embed(value: Any) -> str:

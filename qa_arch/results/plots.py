@@ -17,7 +17,7 @@ from qa_arch.results.columns import COLUMNS
 from qa_arch.results.effects import MEASURES, MeasureName
 from qa_arch.results.errors import OUTCOMES, Mistakes
 from qa_arch.results.html import figure_html
-from qa_arch.results.systems import Breakdown, Questions
+from qa_arch.results.systems import Breakdown, Questions, listed
 from qa_arch.results.tables import Table
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "triangle-down", "hexagon", "x")
@@ -228,12 +228,9 @@ def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str =
     ]
     reason = "No epoch was finished."
     if most == 1:  # one point is no curve
-        known = [
-            (run.label, run.record.epochs[0].train_loss) for s in shown for run in s.runs if run.record.epochs
-        ]
-        losses = "; ".join(f"{label} {value or np.nan:.3f}" for label, value in known[:6])
-        more = f"; and {len(known) - 6} more" if len(known) > 6 else ""
-        reason = f"Only one epoch: nothing to plot. Training loss: {losses}{more}."
+        trained = [run for s in shown for run in s.runs if run.record.epochs]
+        losses = listed([f"{run.label} {run.record.epochs[0].train_loss or np.nan:.3f}" for run in trained])
+        reason = f"Only one epoch: nothing to plot. Training loss: {losses}."
     caption = f"Dotted: training. Solid: calibration. A mark is the epoch that a run selected.{_bands(shown)}"
     drawn = loss if most > 1 else []
     figures = figure_html(

@@ -52,7 +52,7 @@ from qa_arch.results.errors import (
     run_facts,
     scores_table,
 )
-from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, plotly_source, single_file, table_html
+from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, page_html, plotly_source, table_html
 from qa_arch.results.plots import (
     SIGNIFICANT,
     Shown,
@@ -164,15 +164,8 @@ def write_report(
         "learning": learning_figures(every, measure),
         "about": _about(sets, runs, problems, written),
     }
-    page = single_file(
-        "report.html",
-        title,
-        styles=("style.css",),
-        scripts=("elements.js", "questions.js", "report.js"),
-        value=_page_value(sets, every),
-        packs={"plotly": pack_bytes(plotly)} | _packs(sets),
-        parts=parts,
-    )
+    packs = {"plotly": pack_bytes(plotly)} | _packs(sets)
+    page = page_html(title, _page_value(sets, every), packs, parts)
     path = write_atomic(out, page)
     return Report(path, len(runs), len(page), tuple(problems))
 
@@ -397,7 +390,7 @@ def _fill_rows(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
     for run, row in zip(runs, [row for row in table.rows if "run" in row], strict=True):
         created = (run.record.created or "")[:16].replace("T", " ")
         run.row = {**row, "model": run.label, "href": f"run-{run.number}", "created": created}
-        run.row["error"] = (run.record.error or "").strip().rpartition("\n")[2] or None
+        run.row["error"] = run.record.error
         sample = Sample([], [run.rows] if run.rows is not None else [])
         for measure in FROM_ROWS:
             if sample.rows and (scores := sample.scores(measure)) is not None:
@@ -469,14 +462,8 @@ def _tests(
     tables: dict[MeasureName, Table] = {}
     for measure in measures:
         with_measure = {label: s for label, s in known.items() if s.scores(measure) is not None}
-        if without := [label for label in known if label not in with_measure]:
-            adopted = {run.record.adopted for label in without for run in runs[label]}
-            remedy = "an adopted system needs a file that answers every question; " if True in adopted else ""
-            remedy += "qa-arch evaluate --run RUN writes them" if False in adopted else ""
-            names = "; ".join(without[:6]) + (f"; and {len(without) - 6} more" if len(without) > 6 else "")
-            notes.append(
-                f"{MEASURES[measure]} of {names} is not tested: their rows lack the best spans; {remedy}"
-            )
+        if lacking := samples.lacking(measure):
+            notes.append(lacking)
         tested = baseline if isinstance(baseline, str) and baseline in with_measure else None
         tested = tested if len(with_measure) > 1 else None
         if with_measure and samples.testable(samples.where(measure)) and (tested or measure != "exact"):
@@ -540,8 +527,8 @@ def _details(shown: Sequence[Shown], measure: MeasureName) -> str:
 
 def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureName) -> str:
     record, scores = run.record, scores_table(run.record)
-    error = (record.error or "").strip().rpartition("\n")[2]
-    facts = [("status", record.status), *([("error", error)] if error else []), ("experiment", record.name)]
+    error = [("error", record.error)] if record.error else []
+    facts = [("status", record.status), *error, ("experiment", record.name)]
     facts += [("folder", str(run.folder)), *run_facts(record), *provenance(record)]
     again = ["qa-arch", "train", "--config-from", shareable(str(run.folder))]
     again += ["--folder", f"runs/again/{run.folder.resolve().name}"]

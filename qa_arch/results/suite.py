@@ -217,26 +217,24 @@ def _test_table(
 def _transfer_figures(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
     """Means over the runs of the drop from dev, consistency, calibration error, AURC and F1 lost by the
     threshold."""
-    drops, losses = [], []
+    values: dict[str, list[float]] = {
+        key: [] for key in ("from_dev", "consistency", "ece", "aurc", "threshold_loss")
+    }
     for record, value in zip(sample.records, f1, strict=True):
         split, dev = test.split_in(record), _dev_f1(record, test.measure)
         if split != DEV and dev is not None:
-            drops.append(value - dev)
+            values["from_dev"].append(value - dev)
         if split and (best := record.point(split, ORACLE)) and (own := record.compared_point(split)):
-            losses.append((best.f1 or 0.0) - (own.f1 or 0.0))
-    errors = [error for rows in sample.rows if (error := ece(rows.confidence, rows.exact)) is not None]
-    risk = sample.scores("aurc")
-    forced = test.measure == "forced_f1"
-    exact = [rows.span_exact if forced else rows.exact for rows in sample.rows]
-    consistency = [_consistency(test.contrasts, e) for e in exact if test.contrasts is not None]
-    figures = {
-        "from_dev": fmean(drops) if drops else None,
-        "consistency": fmean(consistency) if consistency else None,
-        "ece": fmean(errors) if errors else None,
-        "aurc": None if risk is None else float(risk.mean()),
-        "threshold_loss": fmean(losses) if losses else None,
-    }
-    return {key: rounded(value) for key, value in figures.items()}
+            values["threshold_loss"].append((best.f1 or 0.0) - (own.f1 or 0.0))
+    for rows in sample.rows:
+        if test.contrasts is not None:
+            exact = rows.span_exact if test.measure == "forced_f1" else rows.exact
+            values["consistency"].append(_consistency(test.contrasts, exact))
+        if (error := ece(rows.confidence, rows.exact)) is not None:
+            values["ece"].append(error)
+    if (risk := sample.scores("aurc")) is not None:
+        values["aurc"].append(float(risk.mean()))
+    return {key: rounded(fmean(known)) if known else None for key, known in values.items()}
 
 
 def _consistency(contrasts: Ints, exact: Floats) -> float:

@@ -6,7 +6,6 @@ Tests, curves, breakdowns and error tables are computed from these rows.
 from __future__ import annotations
 
 import re
-import shlex
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import DataError, RunError
 from qa_arch.metrics.abstention import Bools, Floats, Ints
-from qa_arch.provenance import NEUTRAL, PLACES
+from qa_arch.provenance import NEUTRAL, PLACES, flat
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -36,6 +35,7 @@ from qa_arch.records import (
     questions_folder,
     read_questions,
     require_rows,
+    score_again,
 )
 from qa_arch.results.tables import Table, text
 from qa_arch.types import QuestionSet, question_word
@@ -91,20 +91,20 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
     Settings that were added after the record was made have their default.
     """
-    flat = whole_config(record)
+    config = whole_config(record)
     prefixes = (*_IGNORED_SECTIONS, *(f"{key}." for key in _IGNORED))
-    relevant = {k: value for k, value in flat.items() if k not in _IGNORED and not k.startswith(prefixes)}
+    relevant = {k: value for k, value in config.items() if k not in _IGNORED and not k.startswith(prefixes)}
     relevant["model"] = record.model
-    if flat.get("glove.use") and (flat.get("glove.name") or flat.get("glove.path")):
-        name = flat.get("glove.name")  # the vectors, regardless of folder
-        relevant["glove.path"] = f"glove.{name}.txt" if name else Path(str(flat["glove.path"])).name
+    if config.get("glove.use") and (config.get("glove.name") or config.get("glove.path")):
+        name = config.get("glove.name")  # the vectors, regardless of folder
+        relevant["glove.path"] = f"glove.{name}.txt" if name else Path(str(config["glove.path"])).name
     if pretrained := record.encoder:  # seeds of a system may start from seeds of another
         relevant["encoder.name"] = f"{pretrained.model} ({pretrained.system[:8]})"
     if (parent := record.parent) and parent.system:
         relevant["init_from"] = parent.system[:8]
     if record.initial:
         relevant[WEIGHTS] = record.initial.weights[:8]
-    if place := flat.get("distillation.teacher"):  # by name and config, or by folder if it was never read
+    if place := config.get("distillation.teacher"):  # by name and config, or by folder if it was never read
         teacher = record.teacher
         known = f"{teacher.name} ({teacher.run_hash[:8]})" if teacher else Path(str(place)).name
         relevant["distillation.teacher"] = known
@@ -113,10 +113,10 @@ def settings(record: RunRecord) -> dict[str, Any]:
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
     """Dotted setting -> value of the whole config, with defaults filled in unless the run is adopted."""
-    flat = {**({} if record.adopted else defaults()), **dict(_flatten(record.config))}
-    if flat.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
-        flat["encoder.name"] = None
-    return flat
+    config = {**({} if record.adopted else defaults()), **dict(flat(record.config))}
+    if config.get("encoder.init") == "random":  # a checkpoint of that name was not loaded
+        config["encoder.name"] = None
+    return config
 
 
 def fingerprints(record: RunRecord) -> dict[str, str]:
@@ -322,17 +322,11 @@ def _shortened(values: Sequence[Any]) -> list[str]:
     return short if len(set(short)) == len(set(whole)) else whole
 
 
-def _flatten(config: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
 UNTYPED = "not classified"
 """Class of a question that a file of classes lacks."""
-_NEEDED = ("id", "start", "end", "answerable", "abstained", "exact", "f1", "kind")
+_NEEDED = (
+    *("id", "start", "end", "answerable", "abstained", "exact", "f1", "span_exact", "span_f1", "kind"),
+)
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
     **dict.fromkeys(("start", "end", "article"), np.int64),
@@ -356,8 +350,7 @@ class Questions:
     kind: tuple[str | None, ...]
     answerable: Bools
     abstained: Bools
-    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all, except in
-    records made before version 0.2."""
+    """At the run's own null threshold, as are ``exact`` and ``f1``, 0..1; on SQuAD 1.1 not at all."""
     exact: Floats
     f1: Floats
     start: Ints
@@ -366,7 +359,7 @@ class Questions:
     null_odds: Floats
     """NaN if the system gives none."""
     span_exact: Floats
-    """Scores of the best span, 0..1."""
+    """Scores of the best span, 0..1; NaN if an adopted system abstained and its span is unknown."""
     span_f1: Floats
     probability: Floats
     """Softmax of the best span's score over all candidates, "no answer" included."""
@@ -379,10 +372,7 @@ class Questions:
 
     @classmethod
     def of(cls, folder: Path, columns: Mapping[str, Sequence[Any]]) -> Questions:
-        """Convert columns to arrays; older records score a best span only where it was the answer given.
-
-        Raises TypeError or ValueError for values of another type, and for scores that are not in 0..1.
-        """
+        """Convert columns to arrays; TypeError or ValueError for other types and scores outside 0..1."""
         arrays: dict[str, Any] = {
             name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
         }
@@ -391,8 +381,6 @@ class Questions:
                 raise ValueError(f"{name} is not between 0 and 1")
         for name in ("null_odds", "probability", "confidence"):
             arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
-        for name in ("exact", "f1"):
-            arrays.setdefault(f"span_{name}", np.where(arrays["abstained"], np.nan, arrays[name]))
         word = tuple(columns["word"]) if "word" in columns else None
         return cls(folder=folder, ids=tuple(columns["id"]), kind=tuple(columns["kind"]), word=word, **arrays)
 
@@ -409,18 +397,10 @@ class Questions:
 def question_columns(run: Path, record: RunRecord, split: str = DEV) -> dict[str, list[Any]]:
     """Read the rows of ``split`` as written, for any task; RunError names file, fault and remedy."""
     folder = questions_folder(run, split)
-    path, word = folder / QUESTIONS, shlex.quote(str(run))
+    path = folder / QUESTIONS
     if not path.is_file():
-        if split == CALIBRATION:
-            raise RunError(
-                f"{path}: missing: records made before version 0.2 lack these rows; train again"
-                f" (qa-arch train --config-from {word})"
-            )
-        closed = record.setting("data", "open_dev") is False and split == DEV
-        raise RunError(
-            f"{path}: missing, so there are no question rows; score the run:"
-            f" qa-arch evaluate --run {word} {'--final' if closed else '--data FILE'}"
-        )
+        remedy = score_again(run, record, split)
+        raise RunError(f"{path}: missing, so there are no question rows; {remedy}")
     require_rows(run, record, split)
     columns = read_questions(folder)
     rows, expected = len(next(iter(columns.values()), ())), record.facts(split).questions

@@ -300,11 +300,21 @@ def terminal_width() -> int | None:
 def _text(table: Table, width: int | None) -> str:
     """The table and its notes within ``width``, with a note on the columns that did not fit."""
     from rich.console import Console
+    from rich.table import Table as RichTable
 
-    layout = fit(table.columns, cells(table), width or inf)
+    lines = cells(table)
+    layout = fit(table.columns, lines, width or inf)
+    drawn = RichTable(title=table.title or None, title_justify="left")
+    for place, column_width in zip(layout.places, layout.widths, strict=True):
+        column = table.columns[place]
+        drawn.add_column(
+            column.heading, justify="left" if column.left else "right", overflow="fold", width=column_width
+        )
+    for row in lines[1:]:
+        drawn.add_row(*(row[place] for place in layout.places))
     page = io.StringIO()
     console = Console(file=page, width=width or _frame_width(layout.widths), markup=False, emoji=False)
-    console.print(rich_table(table, width or inf))
+    console.print(drawn)
     if width is None:
         return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
     notes = list(table.notes)
@@ -313,23 +323,6 @@ def _text(table: Table, width: int | None) -> str:
         notes.append(f"{shown}; a wider terminal or a pipe (| cat) has every column")
     wrapped = (fill_text(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes)
     return page.getvalue() + "".join(f"{note}\n" for note in wrapped)
-
-
-def rich_table(table: Table, width: float) -> Any:
-    """The table for a rich console without markup, within ``width``."""
-    from rich.table import Table as RichTable
-
-    result = RichTable(title=table.title or None, title_justify="left")
-    lines = cells(table)
-    layout = fit(table.columns, lines, width)
-    for place, column_width in zip(layout.places, layout.widths, strict=True):
-        column = table.columns[place]
-        result.add_column(
-            column.heading, justify="left" if column.left else "right", overflow="fold", width=column_width
-        )
-    for row in lines[1:]:
-        result.add_row(*(row[place] for place in layout.places))
-    return result
 
 
 class ShownColumns(NamedTuple):

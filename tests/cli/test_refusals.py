@@ -59,6 +59,7 @@ REFUSED = [
     ("adopt run --decode grid --language de", 2, "--language is that of --calibration"),
     ("adopt run --decode grid --on-error skip", 2, "--on-error is for --calibration"),
     ("report run --language de", 2, "--language is that of --data"),
+    ("report none --out page.html", 5, "none: no such run or folder"),
     ("tables run --publish experiments/x --columns typo", 2, "--columns is for tables"),
     ("tables run --expected-best --per-run", 2, "--per-run is for tables of runs"),
     ("adopt run run", 2, "takes each run only once"),

@@ -19,7 +19,6 @@ def test_a_run_without_a_step_of_the_other_has_no_difference():
         tables.largest_difference({50: 4.0}, {49: 2.0, 50: 4.0})
 
 
-def test_losses_of_an_epoch_by_step():
+def test_losses_of_epochs_by_step():
     epoch = Epoch.from_flat({"epoch": 0, "train_loss": 3.0, "train_loss_by_step": {"1": 3.5, "10": 2.5}})
-    assert epoch.step_losses == {1: 3.5, 10: 2.5}
-    assert Epoch.from_flat({"epoch": 0}).step_losses == {}
+    assert tables.step_losses([epoch, Epoch.from_flat({"epoch": 1})]) == {1: 3.5, 10: 2.5}

@@ -1,10 +1,13 @@
 """Run records with invented scores, and the folders of such runs."""
 
+from random import Random
+
 import numpy as np
 import pytest
+from world import invented_answers
 
 from qa_arch.data.question_sets import question_set as build_set
-from qa_arch.metrics.squad import score_questions
+from qa_arch.qa.files import question_rows
 from qa_arch.records import (
     SCHEMA,
     Epoch,
@@ -114,34 +117,6 @@ def question_set():
     return make
 
 
-@pytest.fixture
-def make_language_run():
-    """``make_language_run(folder, model, ...)``: write the record of a pre-training run to ``folder``."""
-
-    def make(folder, model, *, seed=13, protocol="masked_lm:1"):
-        metrics = {"loss": 3.0, "perplexity": 20.0, "token_accuracy": 12.0, "bits_per_byte": 1.5}
-        facts = SplitFacts(
-            name="corpus", fingerprint="c", protocol=protocol, windows=9, details={"tokens": 99}
-        )
-        epoch = {"train_loss": 4.0} | {f"calibration_{key}": value for key, value in metrics.items()}
-        record = RunRecord(
-            status="ok",
-            name="pretraining",
-            model=model,
-            seed=seed,
-            config={"model": {"task": protocol.partition(":")[0], "name": model}},
-            settings_hash="h",
-            run_hash="h",
-            data={"train": facts, "calibration": facts},
-            epochs=(Epoch.from_flat(epoch),),
-            scores={"calibration": {"tokens": Point(protocol=protocol, metric_version="1", metrics=metrics)}},
-        )
-        write_record(folder, record)
-        return folder
-
-    return make
-
-
 def without_withheld(columns: dict) -> dict:
     """Rows as of an adopted system, whose spans behind "no answer" are unknown."""
     given = [not abstained for abstained in columns["abstained"]]
@@ -158,7 +133,7 @@ def make_run(tmp_path):
 
     def make(name, questions, *, model="bert", seed=13, right=0.8, rows=None, keep_spans=True, **changes):
         folder = tmp_path / "runs" / name
-        columns = question_columns(questions, np.random.default_rng([seed, len(name)]), right)
+        columns = question_columns(questions, Random(f"{seed} {len(name)}"), right)
         if not keep_spans:
             columns = without_withheld(columns)
             columns = {name: v for name, v in columns.items() if name not in ("probability", "confidence")}
@@ -202,34 +177,11 @@ def runs(make_run, question_set):
     return folders[0].parent, questions
 
 
-def question_columns(questions: QuestionSet, rng, right: float) -> dict:
+def question_columns(questions: QuestionSet, draw: Random, right: float) -> dict:
     """Columns as a run writes them: right with probability ``right``, else a wrong span or a wrong null."""
-    spans, odds = [], []
-    for example in questions.examples:
-        correct = rng.random() < right
-        gold = (example.answers[0].start, example.answers[0].end) if example.answers else (5, 9)
-        spans.append(gold if correct or rng.random() < 0.5 else (4, 8))
-        odds.append((-1 if example.answerable == correct else 1) * rng.exponential() + 0.5)
-    texts = {e.id: e.context[slice(*s)] for e, s in zip(questions.examples, spans, strict=True)}
-    span_scores = score_questions(questions, texts)
-    predictions = {id_: "" if o > 0.5 else text for (id_, text), o in zip(texts.items(), odds, strict=True)}
-    scores = score_questions(questions, predictions)
-    return {
-        "id": [e.id for e in questions.examples],
-        "start": [s for s, _ in spans],
-        "end": [e for _, e in spans],
-        "null_odds": odds,
-        "windows": [1] * len(questions),
-        "kind": [e.kind for e in questions.examples],
-        "answerable": [e.answerable for e in questions.examples],
-        "abstained": [s.abstained for s in scores],
-        "exact": [s.exact for s in scores],
-        "f1": [s.f1 for s in scores],
-        "span_exact": [s.exact for s in span_scores],
-        "span_f1": [s.f1 for s in span_scores],
-        "probability": rng.random(len(questions)).tolist(),
-        "confidence": rng.random(len(questions)).tolist(),
-    }
+    rows = question_rows(questions, invented_answers(questions, draw, right), 0.5)
+    rows["confidence"] = [draw.random() for _ in questions.examples]
+    return {name: values for name, values in rows.items() if name not in ("article", "word")}
 
 
 @pytest.fixture

