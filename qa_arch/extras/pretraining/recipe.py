@@ -172,6 +172,7 @@ def table_of(
         max_length=length,
         vocab_size=encoder.vocab_size,
         pairs=sentence_task != "none" or config.model["task"] == "denoising",
+        shortest=1 if sentence_task == "none" else 2,
         segments=encoder.has_segments,
         protocol=f"{config.model['task']}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
     )
