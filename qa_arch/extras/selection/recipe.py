@@ -35,7 +35,6 @@ from qa_arch.extras.selection.features import (
     settings_of,
     word_rows,
 )
-from qa_arch.extras.selection.rankers import question_type
 from qa_arch.extras.selection.sets import (
     CLASSES,
     SelectionQuestion,
@@ -315,16 +314,10 @@ def predict(
 def score(predictor: SelectionPredictor, reading: Reading, folder: Path, *, split: str) -> tuple[Points, str]:
     """Score a set; write its rows below the run folder and, but for calibration, ``selections.json``:
     question id -> scores of its candidates, in the order of the data. Returns scores and the rows' hash.
-
-    The kind of a question is its class if the candidates are classes, else by the rules.
     """
     questions, outputs, target = reading.questions, reading.outputs, questions_folder(folder, split)
     rows: dict[str, list[Any]] = {
         "id": [question.id for question in questions.questions],
-        "kind": [
-            questions.answers[question.right[0]][0] if questions.main else question_type(question.question)
-            for question in questions.questions
-        ],
         "rank": ranks(questions, outputs),
         "candidates": [len(question.candidates) for question in questions.questions],
     }
