@@ -145,14 +145,16 @@ def pack(
     Without a cache folder, or if it cannot be written, the blocks are held in memory.
 
     ``vocab_size`` is the number of token embeddings of the encoder; ``segments``, whether it has segment ids.
-    Blocks for ``pairs`` of fewer than ``shortest`` tokens are left out. Raises DataError for a corpus without text, ConfigError for a ``max_length`` that leaves no room for text
-    and for a tokenizer without separator, padding or mask token.
+    Blocks for ``pairs`` of fewer than ``shortest`` tokens are left out. Raises DataError for a corpus without
+    text, ConfigError for a ``max_length`` that leaves no room for text and for a tokenizer without separator,
+    padding or mask token.
     """
     template, separator = probe(tokenizer, segments=segments), _separator(tokenizer)
     room = max_length - _specials(template, pairs)
     if room < shortest:
+        text = "text" if shortest == 1 else "two texts"
         raise ConfigError(
-            f"features.max_length: a block of {max_length} tokens has no room for {'text' if shortest == 1 else 'two texts'} besides"
+            f"features.max_length: a block of {max_length} tokens has no room for {text} besides"
             f" {max_length - room} special tokens; raise it"
         )
     special = np.ones(vocab_size, bool)  # including embeddings beyond the tokenizer's vocabulary
