@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +28,7 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.evaluation import Reading
+from qa_arch.evaluation import Reading, predict
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
@@ -88,7 +87,7 @@ def train(run: OpenRun) -> None:
     predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = predict(predictor, parts.sets[split], table=parts.tables[split])
+            reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
             run.score(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
     run.finish()
 
@@ -349,21 +348,6 @@ def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores
     return {f"calibration_{name}": value for name, value in scores if name not in ("targets", "blocks")}
 
 
-def predict(
-    predictor: LanguagePredictor,
-    corpus: Corpus,
-    *,
-    table: LanguageTable | None = None,
-    watch: Watch | None = None,
-) -> Reading:
-    """``BlockScores`` of every block of a corpus; ``table`` holds the blocks if they already exist."""
-    table = predictor.table(corpus) if table is None else table
-    begun = time.perf_counter()
-    blocks = predictor.score(table, watch=watch)
-    seconds = time.perf_counter() - begun
-    return Reading(corpus, (table, blocks), facts_of(corpus, table), seconds)
-
-
 def score(predictor: LanguagePredictor, reading: Reading, folder: Path, *, split: str) -> tuple[Points, str]:
     """Score a corpus; write its rows (a block each: the fields of ``BlockScores``) below the run folder.
 
@@ -467,9 +451,12 @@ class LanguagePredictor:
         """The blocks of a corpus, with the settings that the model was trained with."""
         return table_of(self.config, corpus, self.tokenizer, self.model.encoder, cache=cache)
 
-    def score(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
-        """Loss and hits of every block, with the noise of validation."""
-        return run_model(
+    def rank(
+        self, corpus: Corpus, *, table: LanguageTable | None = None, watch: Watch | None = None
+    ) -> tuple[LanguageTable, list[BlockScores]]:
+        """The blocks of a corpus, or ``table``, and loss and hits of each, with the noise of validation."""
+        table = self.table(corpus) if table is None else table
+        blocks = run_model(
             self.model,
             collator(self.config, table),
             OutputCollector(),
@@ -477,6 +464,7 @@ class LanguagePredictor:
             precision=self.precision,
             watch=watch,
         )
+        return table, blocks
 
     def try_out(self) -> None:
         """Read something short, so that files that do not fit together fail when they are loaded."""

@@ -59,7 +59,7 @@ class TextSubject(Subject):
 
     def outputs(self, split: str) -> Any:
         predictor = recipe.LanguagePredictor(self.model, self.parts.tokenizer, self.config)
-        return predictor.score(self.parts.tables[split])
+        return predictor.rank(self.parts.sets[split], table=self.parts.tables[split])[1]
 
     def save(self, folder) -> None:
         store.save_encoder(folder, self.model.encoder)

@@ -122,7 +122,7 @@ class RankingSubject(Subject):
 
     def outputs(self, split: str) -> Any:
         predictor = SelectionPredictor(self.model, self.parts.vectors, self.config)
-        return predictor.score(self.parts.tables[split])
+        return predictor.rank(self.parts.sets[split], table=self.parts.tables[split])
 
     def save(self, folder: Path) -> None:
         store.save_vectors(folder, self.parts.vectors)
@@ -245,7 +245,7 @@ def test_loaded_run_reproduces_its_scores(name, settings, tmp_path):
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
     questions = recipe.load_splits(predictor.config)["dev"]
     output = json.loads((tmp_path / "selections.json").read_text())
-    scored = predictor.score(predictor.table(questions))
+    scored = predictor.rank(questions)
     assert {question.id: scored[row] for row, question in enumerate(questions.questions)} == output
 
 
