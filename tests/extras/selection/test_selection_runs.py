@@ -10,6 +10,7 @@ from cli.test_cheap_checks import run_calls
 import qa_arch as package
 from qa_arch.cli.main import main
 from qa_arch.data.synthetic import named
+from qa_arch.errors import RunError
 from qa_arch.extras.selection.sets import CLASSES
 from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import find_runs, read_record
@@ -111,7 +112,7 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
             "model.classes: must be 50, not 6",
         ),
         (["types", SPANS, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
-        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "task selection, not classification"),
+        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
         (
             ["paraphrase", CLASSIFIED, "--pairs", OUT],
             "does not compare questions; name a run of model=qa_lst",
@@ -163,6 +164,8 @@ def test_predictor_ranks_candidates_and_compares_questions(selecting):
     pairs = [(first, second), ("", second), (second, second), (second, first)]
     assert predictor.similarities(pairs) == pytest.approx([predictor.similarity(*pair) for pair in pairs])
     assert predictor.similarities([]) == []
+    with pytest.raises(RunError, match="trained for task selection, not classification"):
+        predictor.classify([first])
 
 
 PAIRS = [
