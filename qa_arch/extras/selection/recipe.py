@@ -335,7 +335,7 @@ def load(
         raise RunError(f"{saved}: has no word vectors; the run is incomplete, train it again")
     model = build_model(config.model, None, vectors, trusted, inputs=INPUTS)
     store.load_weights(saved, model)
-    return SelectionPredictor(model.to(device), vectors, config, record=record, precision=precision)
+    return SelectionPredictor(model.to(device), vectors, config, precision=precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,12 +357,11 @@ class SelectionPredictor:
         vectors: WordVectors,
         config: Config,
         *,
-        record: RunRecord | None = None,
         precision: Precision | None = None,
     ) -> None:
         self.precision: Precision = precision or config.trainer.precision  # type: ignore[assignment]
         self.model = cast_weights(model, self.precision).eval()
-        self.vectors, self.config, self.record = vectors, config, record
+        self.vectors, self.config = vectors, config
         self._row = word_rows(vectors, settings_of(config).unknown_buckets)
 
     def table(self, questions: SelectionSet) -> SelectionTable:
