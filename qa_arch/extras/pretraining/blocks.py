@@ -62,6 +62,10 @@ _Row = dict[str, Any]
 """A block: ``ids``; ``begun``, the number of documents that begin in it, and their UTF-8 ``bytes``; for pairs
 also ``sentences``, the positions in ``ids`` where one begins, except 0, and the index of its ``document``."""
 
+Objective = Literal["mlm", "nsp", "sop", "causal", "denoising"]
+"""``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none;
+``denoising`` hides them from the encoder, and predicts all."""
+
 log = logging.getLogger(__name__)
 
 
@@ -324,9 +328,7 @@ class LanguageCollator:
     """``Denoising`` for denoising, ``Pretraining`` for the others."""
     seed: int | None = None
     """None: the fixed draws of validation."""
-    objective: Literal["mlm", "nsp", "sop", "causal", "denoising"] = "mlm"
-    """``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none;
-    ``denoising`` hides them from the encoder, and predicts all."""
+    objective: Objective = "mlm"
 
     @property
     def lengths(self) -> Longs:

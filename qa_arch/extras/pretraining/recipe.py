@@ -26,10 +26,9 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.evaluation import Reading, predict
-from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, Objective, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
 from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
@@ -61,7 +60,6 @@ from qa_arch.records import (
 )
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import OpenRun
-from qa_arch.types import Example, Gold
 
 INPUTS = ("encoder",)
 METRIC_VERSION = "language-1"
@@ -160,22 +158,23 @@ def table_of(
     cache: bool = True,
 ) -> LanguageTable:
     """The blocks of a corpus, packed or from the cache; DataError if there are too few documents."""
-    sentence_task, length = _sentence_task(config), config.features.max_length
+    objective, length = objective_of(config), config.features.max_length
+    sentence_task = objective if objective in ("nsp", "sop") else "none"
     # Validation scores depend on the noise.
-    objective = {} if is_of_causal(config) else {"sentence_task": sentence_task, **asdict(noise_of(config))}
-    settings = json.dumps([tokenizer_hash(tokenizer), length, objective])
+    noise = {} if objective == "causal" else {"sentence_task": sentence_task, **asdict(noise_of(config))}
+    settings = json.dumps([tokenizer_hash(tokenizer), length, noise])
     table = pack(
         corpus,
         tokenizer,
         config.features.cache_dir if cache else None,
         max_length=length,
         vocab_size=encoder.vocab_size,
-        pairs=sentence_task != "none" or config.model["task"] == "denoising",
+        pairs=sentence_task != "none" or objective == "denoising",
         shortest=1 if sentence_task == "none" else 2,
         segments=encoder.has_segments,
         protocol=f"{config.model['task']}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
     )
-    if sentence_task == "nsp" and table.documents < 2:
+    if objective == "nsp" and table.documents < 2:
         raise DataError(
             f"{corpus.source}: is a single document, but next-sentence prediction draws false pairs from"
             " two; name a larger corpus, or train with model.sentence_task=sop"
@@ -190,13 +189,12 @@ def noise_of(config: Config) -> Pretraining | Denoising:
     return getattr(config, "pretraining", None) or Pretraining()
 
 
-def is_of_causal(config: Config) -> bool:
-    """Whether every token is predicted from the preceding ones, so that the targets cover the whole text."""
-    return config.model["task"] == "causal_lm"
-
-
-def _sentence_task(config: Config) -> Any:
-    return config.model.get("sentence_task", "none")
+def objective_of(config: Config) -> Objective:
+    """What the model of a config learns."""
+    if config.model["task"] != "masked_lm":
+        return "causal" if config.model["task"] == "causal_lm" else "denoising"
+    sentence_task: Any = config.model.get("sentence_task", "none")
+    return "mlm" if sentence_task == "none" else sentence_task
 
 
 def _encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
@@ -248,10 +246,7 @@ def fitting(config: Config, parts: PretrainingParts) -> Fitting:
 
 def collator(config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
     """Collator of the objective; without ``seed``, that of validation."""
-    sentence_task = _sentence_task(config)
-    masked = "mlm" if sentence_task == "none" else sentence_task
-    objective: Any = {"masked_lm": masked, "causal_lm": "causal"}.get(config.model["task"], "denoising")
-    return LanguageCollator(table, noise_of(config), seed, objective)
+    return LanguageCollator(table, noise_of(config), seed, objective_of(config))
 
 
 # Score ----------------------------------------------------------------------------------------------
@@ -395,20 +390,18 @@ def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[s
     scores = {"exact_copies": 100 * sum(copies) / len(copies), "written_perplexity": math.exp(loss)}
     decoded = [predictor.decode(ids) for ids in golds]
     if text_scores := _text_scores([predictor.decode(text.ids) for text in texts], decoded):
-        scores |= {"bleu": text_scores["bleu_4"], "rouge_l": text_scores["rouge_l"]}
-        scores["bleu_noisy"] = _text_scores([predictor.decode(ids) for ids in noisy], decoded)["bleu_4"]
+        scores |= text_scores
+        scores["bleu_noisy"] = _text_scores([predictor.decode(ids) for ids in noisy], decoded)["bleu"]
     return scores
 
 
 def _text_scores(texts: Sequence[str], golds: Sequence[str]) -> dict[str, float]:
-    """Scores of the extra text_metrics; none without it or its libraries."""
-    examples = [Example(str(n), "", gold, answers=(Gold(gold, 0),)) for n, gold in enumerate(golds)]
+    """BLEU and ROUGE-L by the extra text_metrics; none without it or its libraries."""
+    references = [[gold] for gold in golds]
     try:
-        module = import_module(from_extras("metrics")["text-metrics"].module)
-        return module.score(
-            question_set("texts", examples, "1.1"),
-            {e.id: text for e, text in zip(examples, texts, strict=True)},
-        )
+        metrics = import_module(from_extras("metrics")["text-metrics"].module)
+        rouge_l = metrics.rouge(texts, references)["rouge_l"]
+        return {"bleu": metrics.bleu(texts, references), "rouge_l": rouge_l}
     except (KeyError, UnavailableError) as error:
         log.info("written texts are scored without BLEU and ROUGE (%s)", error)
         return {}

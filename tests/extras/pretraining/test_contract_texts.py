@@ -102,7 +102,7 @@ def learns_two_stories(subject: Subject) -> None:
     scores = recipe.scores_of(subject.config, subject.parts.tables[CALIBRATION], blocks)
     accuracy, targets, perplexity = (scores[name] for name in ("token_accuracy", "targets", "perplexity"))
     # From [CLS] alone a causal model cannot know which of the two stories follows.
-    highest = 100 - 100 * recipe.is_of_causal(subject.config) / targets
+    highest = 100 - 100 * (recipe.objective_of(subject.config) == "causal") / targets
     require(
         math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
     )
