@@ -2,8 +2,8 @@
 
 The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
 (``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
-``score`` the scores, and writes the files; a recipe brings its own two, and ``add_scores`` takes either. A
-set may be scored if the run was not trained on its articles and the config leaves it open: with
+``score`` the scores, and writes the files; a recipe brings its own ``score``, and ``add_scores`` takes
+either. A set may be scored if the run was not trained on its articles and the config leaves it open: with
 ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each access is logged in
 ``experiments/<name>/dev_openings.jsonl``.
 """
@@ -30,7 +30,6 @@ from qa_arch.data.sources import open_listed, open_passages
 from qa_arch.data.splits import load_splits, shared_articles
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
-from qa_arch.features.windows import FeatureTable
 from qa_arch.files import file_stem, json_text
 from qa_arch.metrics import squad
 from qa_arch.models.checkpoint_files import is_checkpoint, run_config
@@ -103,7 +102,7 @@ class Reading:
 
     questions: Any
     outputs: Any
-    """A ``Ranking`` of spans, or what the predictor of another recipe reads."""
+    """A ``Ranking`` of spans, or what ``rank`` of another recipe's predictor returns."""
     facts: SplitFacts
     seconds: float
     """Time of inference and decoding, without feature extraction."""
@@ -166,7 +165,7 @@ def add_scores(
 ) -> tuple[RunRecord, str]:
     """Score a run on the set that ``data`` opened, and add that to its files and its record as it then is.
 
-    ``predict`` and ``score`` are those of this module or of a recipe. Returns the record and the name of the
+    ``predict`` is that of this module, ``score`` too or a recipe's. Returns the record and the name of the
     set in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run is
     gone.
     """
@@ -348,15 +347,21 @@ def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | Non
 
 # Scores ------------------------------------------------------------------------------------------
 
+_facts_of = partial(task.facts, titles=False)
+
 
 def predict(
-    predictor: Reader,
-    questions: QuestionSet,
+    predictor: Any,
+    questions: Any,
     *,
-    table: FeatureTable | None = None,
+    table: Any = None,
     watch: Watch | None = None,
+    facts_of: Callable[..., SplitFacts] = _facts_of,
 ) -> Reading:
-    """Run the predictor on a set; ``table`` holds its features if they already exist."""
+    """Run the predictor on a set; ``table`` holds its features if they already exist.
+
+    The predictor is a ``Reader``, or that of a recipe, which brings its ``facts_of(questions, table)``.
+    """
     known = table is not None
     table = predictor.table(questions) if table is None else table
     gpu = torch.cuda.is_available()
@@ -367,7 +372,7 @@ def predict(
     if gpu:
         torch.cuda.synchronize()
     seconds = time.perf_counter() - begun
-    facts = task.facts(questions, table, titles=False)
+    facts = facts_of(questions, table)
     if facts.truncated_questions and not known:  # else logged with the features
         log.warning(
             "%s: %d questions were cut to the limit of the run", questions.name, facts.truncated_questions

@@ -58,8 +58,9 @@ class Recipe:
     Its module defines ``train(run)``, and what other commands need: ``check(config, trusted)`` of model, loss
     and heuristics; ``assemble(config, trusted)`` of data and model, and ``fitting(config, parts)``, what each
     rank fits of these; ``count_parameters(config, trusted)``; ``load(folder, record, *, device, precision,
-    trusted)``; and for a command of ``cli.recipes`` ``predict`` and ``score``, as those of ``evaluation``,
-    and ``heuristics(config, questions, trusted)``.
+    trusted)``; and for a command of ``cli.recipes`` ``facts_of(questions, table)`` and ``score``, as that of
+    ``evaluation``, and ``heuristics(config, questions, trusted)``. The predictor that ``load`` returns then
+    has ``table(questions)`` and ``rank(questions, *, table, watch)``.
     """
 
     module: str

@@ -39,7 +39,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         raise RunError(f"{folder}: finds spans; score it with qa-arch evaluate --run")
     with gc_disabled():
         from qa_arch.cli.watch import watching
-        from qa_arch.evaluation import Permission, add_scores, open_permitted
+        from qa_arch.evaluation import Permission, add_scores, open_permitted, predict
 
         recipe, source = entry.load(), import_module(entry.data)
     permission = Permission(args.final, args.experiments, args.allow_overlap)
@@ -63,7 +63,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         partial(watching, "predicting", "rows"),
         permission=permission,
         data=args.data,
-        predict=recipe.predict,
+        predict=partial(predict, facts_of=recipe.facts_of),
         score=recipe.score,
         heuristics=heuristics,
     )

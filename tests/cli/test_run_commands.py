@@ -200,10 +200,11 @@ def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_
         return predict(*arguments, **options)
 
     monkeypatch.setattr(evaluation, "predict", replaced)
+    files = sorted(run_folder.rglob("*"))
     code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", "synthetic:dev")
     assert (code, "is no longer the run that was scored" in err) == (5, True), err
     assert run_folder.exists() is not renamed
-    assert renamed or read_scored(run_folder) == record
+    assert renamed or (sorted(run_folder.rglob("*")), read_scored(run_folder)) == (files, record)
 
 
 WRITERS = {

@@ -127,7 +127,7 @@ FAULTS = (
           at="add_scores", test="test_scores_of_a_run_that_is_gone_are_not_recorded",
           old="current is None or current.created != record.created", new="False"),
     Fault(name="files are written before it is known whose they are", at="add_scores",
-          test="test_nothing_is_written_into_a_run_that_took_the_place_of_the_scored_one",
+          test="test_scores_of_a_run_that_is_gone_are_not_recorded",
           old="    references = heuristics()\n",
           new="    references = heuristics()\n    score(predictor, reading, folder, split='new')\n"),
     Fault(name="killed run counts as running", at="read_record",

@@ -1,7 +1,6 @@
 """Attention of all layers and heads in one window, as numbers, tables and an HTML page.
 
-Axes: ``N`` heads, ``R`` attending units (rows), ``K`` attended units (columns), ``C`` units of the passage,
-``Q`` units of the question.
+Axes: ``N`` heads, ``R`` attending units (rows), ``K`` attended units (columns).
 """
 
 from __future__ import annotations
@@ -57,16 +56,6 @@ class AttentionLayer:
     def head(self, name: str) -> npt.NDArray[np.float32]:
         """Shape (R, K): probabilities of a head, or for ``MEAN`` their mean over heads."""
         return self.weights.mean(0) if name == MEAN else self.weights[self.heads.index(name)]
-
-    def over_question(self, head: str) -> npt.NDArray[np.float32]:
-        """Shape (C, Q + 1): attention of each unit of the passage to the units of the question.
-
-        The last column is the attention to everything else: special tokens and the passage, or the
-        match-LSTM's word "nothing".
-        """
-        passage = self.head(head)[_is_part(self.rows, "passage")]
-        question = _is_part(self.columns, "question")
-        return np.concatenate([passage[:, question], passage[:, ~question].sum(-1, keepdims=True)], axis=-1)
 
     def crossing(self) -> npt.NDArray[np.float32]:
         """Shape (N,): share of attention from the question to the passage (for a match-LSTM, from the passage

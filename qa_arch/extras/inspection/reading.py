@@ -108,12 +108,10 @@ def match_attention(predictor: Reader, example: Example) -> dict[str, Any]:
     """Attention of the match-LSTM in the window that contains the best span, as the service returns it;
     raises like ``inspect_question``."""
     layer = inspect_question(predictor, example, only=MATCH).layers[0]
-    spans = {
-        part: [(unit.start, unit.end) for unit in units if unit.part == part]
-        for part, units in (("passage", layer.rows), ("question", layer.columns))
-    }
-    weights = layer.over_question(MEAN).astype(float).round(4).tolist()
-    return {"context": spans["passage"], "question": spans["question"], "weights": weights}
+    # The last column is the attention to none of the question.
+    context, question = ([(u.start, u.end) for u in units] for units in (layer.rows, layer.columns[:-1]))
+    weights = layer.head(MEAN).astype(float).round(4).tolist()
+    return {"context": context, "question": question, "weights": weights}
 
 
 def find_match_lstm(model: nn.Module) -> MatchLSTM | None:
@@ -143,12 +141,11 @@ def attention_weights(
 ) -> tuple[Float[Tensor, "B N T T"], ...]:
     """Attention probabilities of each encoder layer, from the lowest up.
 
-    The model reads ``batch`` with eager attention, as fused kernels return no probabilities. Raises RunError
-    for encoders with sparse attention (Longformer) or none (FNet).
+    The model, which has an encoder, reads ``batch`` with eager attention, as fused kernels return no
+    probabilities. Raises RunError for encoders with sparse attention (Longformer) or none (FNet).
     """
     encoder = encoder_of(model)
-    if encoder is None:
-        raise RunError("attention: the model has no transformer encoder, it reads word vectors")
+    assert encoder is not None
     backbone = encoder.backbone
     kind = backbone.config.model_type
     implementation = backbone.config._attn_implementation

@@ -3,8 +3,8 @@
 Blocks for masked and causal language modelling are full and cross document boundaries, which the tokenizer's
 separator marks (FULL-SENTENCES of Liu et al. 2019, section 4.2). Blocks for next-sentence and sentence-order
 prediction and for denoising (``pairs``) hold whole sentences of a single document (DOC-SENTENCES), with room
-for the special tokens of a pair; a sentence longer than a block is cut. ``datasets`` stores them without
-special tokens.
+for the special tokens of a pair; a sentence longer than a block is cut. A block of a single token, which has
+no two parts, is left out of the blocks for prediction. ``datasets`` stores them without special tokens.
 
 Masked language modelling hides 15% of the tokens of a block, of which 80% are masked, 10% replaced and 10%
 left unchanged (Devlin et al. 2019, section 3.1). Tokens are drawn one by one or by whole words. Denoising
@@ -61,6 +61,10 @@ FIXED = 0x5EED
 _Row = dict[str, Any]
 """A block: ``ids``; ``begun``, the number of documents that begin in it, and their UTF-8 ``bytes``; for pairs
 also ``sentences``, the positions in ``ids`` where one begins, except 0, and the index of its ``document``."""
+
+Objective = Literal["mlm", "nsp", "sop", "causal", "denoising"]
+"""``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none;
+``denoising`` hides them from the encoder, and predicts all."""
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +140,7 @@ def pack(
     max_length: int,
     vocab_size: int,
     pairs: bool = False,
+    shortest: int = 1,
     segments: bool = True,
     protocol: str = "",
 ) -> LanguageTable:
@@ -144,14 +149,16 @@ def pack(
     Without a cache folder, or if it cannot be written, the blocks are held in memory.
 
     ``vocab_size`` is the number of token embeddings of the encoder; ``segments``, whether it has segment ids.
-    Raises DataError for a corpus without text, ConfigError for a ``max_length`` that leaves no room for text
-    and for a tokenizer without separator, padding or mask token.
+    Blocks for ``pairs`` of fewer than ``shortest`` tokens are left out. Raises DataError for a corpus without
+    text, ConfigError for a ``max_length`` that leaves no room for text and for a tokenizer without separator,
+    padding or mask token.
     """
     template, separator = probe(tokenizer, segments=segments), _separator(tokenizer)
     room = max_length - _specials(template, pairs)
-    if room < 1:
+    if room < shortest:
+        text = "text" if shortest == 1 else "two texts"
         raise ConfigError(
-            f"features.max_length: a block of {max_length} tokens has no room for text besides"
+            f"features.max_length: a block of {max_length} tokens has no room for {text} besides"
             f" {max_length - room} special tokens; raise it"
         )
     special = np.ones(vocab_size, bool)  # including embeddings beyond the tokenizer's vocabulary
@@ -166,6 +173,7 @@ def pack(
         "separator": separator,
         "room": room,
         "pairs": pairs,
+        "shortest": shortest,
         "packing": PACKING_VERSION,
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:32]
@@ -173,9 +181,16 @@ def pack(
     def rows() -> Iterator[_Row]:
         with unlimited(backend_of(tokenizer)) as backend:
             documents = _tokenized(corpus, backend, pairs)
-            yield from (
-                _sentence_blocks(documents, room) if pairs else _full_blocks(documents, room, separator)
-            )
+            if pairs:
+                blocks = _sentence_blocks(documents, room, shortest)
+            else:
+                blocks = _full_blocks(documents, room, separator)
+            known = False
+            for block in blocks:
+                known = known or not special[block["ids"]].all()
+                yield block
+        if not known:
+            raise DataError(f"{corpus.source}: has no text that the tokenizer knows; name another corpus")
 
     columns = {"ids": "uint16" if len(tokenizer) <= 1 << 16 else "int32", "begun": "int64", "bytes": "int64"}
     columns |= {"sentences": "int64", "document": "int64"} if pairs else {}
@@ -243,18 +258,15 @@ _Document = tuple[str, Longs, Longs]
 
 
 def _tokenized(corpus: Corpus, backend: Tokenizer, sentences: bool) -> Iterator[_Document]:
-    """Documents with at least one token; DataError if there are none. Sentences are split on request."""
-    stream, empty = corpus.documents(), True
+    """Documents with at least one token. Sentences are split on request."""
+    stream = corpus.documents()
     while texts := list(islice(stream, CHUNK)):
         pieces = tokenize_fn(backend)(texts)
         bounds = np.concatenate([[0], np.cumsum(pieces.count)])
         for text, (first, last) in zip(texts, pairwise(bounds.tolist()), strict=True):
             if first < last:
-                empty = False
                 starts = _sentence_starts(text, pieces.end[first:last]) if sentences else np.array([0])
                 yield text, pieces.ids[first:last], starts
-    if empty:
-        raise DataError(f"{corpus.source}: has no text that the tokenizer knows; name another corpus")
 
 
 def _sentence_starts(text: str, end: Longs) -> Longs:
@@ -278,17 +290,18 @@ def _full_blocks(documents: Iterable[_Document], room: int, separator: int) -> I
         yield {"ids": pending, "begun": begun, "bytes": size}
 
 
-def _sentence_blocks(documents: Iterable[_Document], room: int) -> Iterator[_Row]:
-    """Blocks holding as many whole sentences of a document as fit."""
+def _sentence_blocks(documents: Iterable[_Document], room: int, shortest: int) -> Iterator[_Row]:
+    """Blocks holding as many whole sentences of a document as fit, without those of too few tokens."""
     for number, (text, ids, starts) in enumerate(documents):
         ends = _whole_sentences([*starts.tolist(), len(ids)], room)
-        for begin, end in pairwise((0, *ends)):
+        blocks = [(begin, end) for begin, end in pairwise((0, *ends)) if end - begin >= shortest]
+        for place, (begin, end) in enumerate(blocks):
             yield {
                 "ids": ids[begin:end],
                 "sentences": starts[(begin < starts) & (starts < end)] - begin,
                 "document": number,
-                "begun": int(begin == 0),
-                "bytes": 0 if begin else len(text.encode()),
+                "begun": int(place == 0),
+                "bytes": 0 if place else len(text.encode()),
             }
 
 
@@ -315,9 +328,7 @@ class LanguageCollator:
     """``Denoising`` for denoising, ``Pretraining`` for the others."""
     seed: int | None = None
     """None: the fixed draws of validation."""
-    objective: Literal["mlm", "nsp", "sop", "causal", "denoising"] = "mlm"
-    """``mlm`` hides tokens; ``nsp`` and ``sop`` do so in pairs, half of them false; ``causal`` hides none;
-    ``denoising`` hides them from the encoder, and predicts all."""
+    objective: Objective = "mlm"
 
     @property
     def lengths(self) -> Longs:
@@ -397,7 +408,7 @@ class LanguageCollator:
         table = self.table
         content, starts = table.content(row), table.sentence_starts(row)
         # Cut at the start of a sentence; cut a single sentence in the middle.
-        cut = int(draw.choice(starts)) if len(starts) else max(1, len(content) // 2)
+        cut = int(draw.choice(starts)) if len(starts) else len(content) // 2
         first, second = content[:cut], content[cut:]
         if draw.random() < 0.5:
             return first, second, True

@@ -84,6 +84,8 @@ class Denoiser(LanguageModel):
                 f"encoder: embeddings of {config.model_type} are narrower than its states, and the decoder"
                 " shares them; choose bert, roberta, distilbert or qa_transformer"
             )
+        shared = ("positions", "pre_norm", "layer_norm_eps", "initializer_range")
+        own = {name: value for name in shared if (value := getattr(config, name, None))}
         settings = QaTransformerConfig(
             hidden_size=H,
             num_hidden_layers=layers or config.num_hidden_layers,
@@ -91,12 +93,9 @@ class Denoiser(LanguageModel):
             intermediate_size=4 * H,
             max_position_embeddings=encoder.max_tokens or QaTransformerConfig.max_position_embeddings,
             type_vocab_size=0,
-            positions=getattr(config, "positions", "learned"),
-            pre_norm=getattr(config, "pre_norm", False),
             hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=dropout,
-            layer_norm_eps=getattr(config, "layer_norm_eps", None) or 1e-12,
-            initializer_range=getattr(config, "initializer_range", None) or 0.02,
+            **own,
         )
         self.decoder = TransformerDecoder(settings)
 
@@ -120,7 +119,7 @@ class Written(NamedTuple):
     """A text that the decoder wrote."""
 
     score: float
-    """log p / length^α; with the default α = 1 the mean of log p by token."""
+    """log p / length: the mean of log p by token."""
     ids: list[int]
     """Tokens after the start, with the end, if it was written before the limit."""
 
@@ -134,14 +133,13 @@ def write(
     end: int,
     limit: int,
     beams: int = 1,
-    alpha: float = 1.0,
 ) -> list[list[Written]]:
     """Up to ``beams`` texts for each of ``batch``, best first, by beam search; one beam is greedy search.
 
     A step extends each of the K best unfinished texts by each token. Those of the K best extensions that end
-    are finished, with score log p / length^α (Wu et al. 2016, section 7, with the plain length); the K best
-    that do not end go on. The search stops with K finished texts, or at ``limit`` tokens. A step reads only
-    the last token of each text: keys and values of those before are kept.
+    are finished, with score log p / length; the K best that do not end go on. The search stops with K
+    finished texts, or at ``limit`` tokens. A step reads only the last token of each text: keys and values of
+    those before are kept.
     """
     B, K, V = len(batch), beams, model.encoder.vocab_size
     memory = model.encoder(batch.ids, batch.mask, batch.segments).repeat_interleave(K, 0)
@@ -159,7 +157,7 @@ def write(
         open_rows = {row for row in range(B) if len(finished[row]) < K}
         for row, place in (ends[:, :K] | (length == limit)).nonzero().tolist():
             if row in open_rows:
-                score = best[row, place].item() / length**alpha
+                score = best[row, place].item() / length
                 finished[row].append(Written(score, longer[row, place, 1:].tolist()))
         if all(len(texts_of_row) >= K for texts_of_row in finished):
             break

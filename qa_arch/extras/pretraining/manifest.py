@@ -49,11 +49,7 @@ class Denoising:
 
 RECIPE = Recipe(
     f"{__package__}.recipe",
-    loss={
-        "_target_": "qa_arch.extras.pretraining.models.TokenLoss",
-        "label_smoothing": 0.0,
-        "sentence_weight": 1.0,
-    },
+    loss={"_target_": "qa_arch.extras.pretraining.models.TokenLoss"},
     purpose="was pre-trained on a corpus and answers no questions yet; fine-tune it: qa-arch train model=bert"
     " encoder.name={run}; score it: qa-arch pretrain evaluate {run} --data CORPUS",
     objective="token_accuracy",

@@ -8,7 +8,7 @@ Axes: ``B`` blocks, ``T`` tokens, ``P`` predicted tokens, ``H`` width, ``E`` wid
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PretrainedConfig
 
-from qa_arch.config.check import Range
 from qa_arch.extras.pretraining.transformer import look_ahead_mask, padding_mask
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.masking import linear_fp32
@@ -182,22 +181,17 @@ class CausalLM(LanguageModel):
 class TokenLoss:
     """Mean cross-entropy of a block's targets, in nats, plus that of its sentence task::
 
-        loss_i = Σ_p -log p(target_p) / P_i  +  ω (-log p(follows_i))
+        loss_i = Σ_p -log p(target_p) / P_i - log p(follows_i)
 
-    with ω = ``sentence_weight``; 0 for a block without targets. Every block predicts the same share of its
-    tokens, so the mean over blocks weighs all tokens equally, except in shorter blocks.
+    The first term is 0 for a block without targets. Every block predicts the same share of its tokens, so the
+    mean over blocks weighs all tokens equally, except in shorter blocks.
     """
 
-    label_smoothing: Annotated[float, Range(0, 1)] = 0.0
-    sentence_weight: Annotated[float, Range(0)] = 1.0
     tasks: ClassVar = ("masked_lm", "causal_lm", "denoising")
 
     def __call__(self, logits: LanguageLogits, labels: LanguageBatch) -> Float[Tensor, "B"]:
         losses = functional.cross_entropy(
-            logits.tokens.float().flatten(0, 1),
-            labels.targets.flatten(),
-            reduction="none",
-            label_smoothing=self.label_smoothing,
+            logits.tokens.float().flatten(0, 1), labels.targets.flatten(), reduction="none"
         ).view_as(labels.targets)
         total = torch.where(labels.counted, losses, 0.0).sum(1) / labels.counted.sum(1).clamp(min=1)
         if logits.follows is None or labels.follows is None:
@@ -205,4 +199,4 @@ class TokenLoss:
         sentence = functional.binary_cross_entropy_with_logits(
             logits.follows.float(), labels.follows.float(), reduction="none"
         )
-        return total + self.sentence_weight * sentence
+        return total + sentence

@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import math
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
@@ -27,10 +26,9 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
-from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.evaluation import Reading
-from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, framed_row, pack
+from qa_arch.evaluation import Reading, predict
+from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, Objective, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
 from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
@@ -62,7 +60,6 @@ from qa_arch.records import (
 )
 from qa_arch.training.module import Fitting
 from qa_arch.training.run import OpenRun
-from qa_arch.types import Example, Gold
 
 INPUTS = ("encoder",)
 METRIC_VERSION = "language-1"
@@ -88,7 +85,7 @@ def train(run: OpenRun) -> None:
     predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = predict(predictor, parts.sets[split], table=parts.tables[split])
+            reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
             run.score(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
     run.finish()
 
@@ -161,21 +158,23 @@ def table_of(
     cache: bool = True,
 ) -> LanguageTable:
     """The blocks of a corpus, packed or from the cache; DataError if there are too few documents."""
-    sentence_task, length = _sentence_task(config), config.features.max_length
+    objective, length = objective_of(config), config.features.max_length
+    sentence_task = objective if objective in ("nsp", "sop") else "none"
     # Validation scores depend on the noise.
-    objective = {} if is_of_causal(config) else {"sentence_task": sentence_task, **asdict(noise_of(config))}
-    settings = json.dumps([tokenizer_hash(tokenizer), length, objective])
+    noise = {} if objective == "causal" else {"sentence_task": sentence_task, **asdict(noise_of(config))}
+    settings = json.dumps([tokenizer_hash(tokenizer), length, noise])
     table = pack(
         corpus,
         tokenizer,
         config.features.cache_dir if cache else None,
         max_length=length,
         vocab_size=encoder.vocab_size,
-        pairs=sentence_task != "none" or config.model["task"] == "denoising",
+        pairs=sentence_task != "none" or objective == "denoising",
+        shortest=1 if sentence_task == "none" else 2,
         segments=encoder.has_segments,
         protocol=f"{config.model['task']}:{hashlib.sha256(settings.encode()).hexdigest()[:8]}",
     )
-    if sentence_task == "nsp" and table.documents < 2:
+    if objective == "nsp" and table.documents < 2:
         raise DataError(
             f"{corpus.source}: is a single document, but next-sentence prediction draws false pairs from"
             " two; name a larger corpus, or train with model.sentence_task=sop"
@@ -190,13 +189,12 @@ def noise_of(config: Config) -> Pretraining | Denoising:
     return getattr(config, "pretraining", None) or Pretraining()
 
 
-def is_of_causal(config: Config) -> bool:
-    """Whether every token is predicted from the preceding ones, so that the targets cover the whole text."""
-    return config.model["task"] == "causal_lm"
-
-
-def _sentence_task(config: Config) -> Any:
-    return config.model.get("sentence_task", "none")
+def objective_of(config: Config) -> Objective:
+    """What the model of a config learns."""
+    if config.model["task"] != "masked_lm":
+        return "causal" if config.model["task"] == "causal_lm" else "denoising"
+    sentence_task: Any = config.model.get("sentence_task", "none")
+    return "mlm" if sentence_task == "none" else sentence_task
 
 
 def _encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
@@ -248,10 +246,7 @@ def fitting(config: Config, parts: PretrainingParts) -> Fitting:
 
 def collator(config: Config, table: LanguageTable, seed: int | None = None) -> LanguageCollator:
     """Collator of the objective; without ``seed``, that of validation."""
-    sentence_task = _sentence_task(config)
-    masked = "mlm" if sentence_task == "none" else sentence_task
-    objective: Any = {"masked_lm": masked, "causal_lm": "causal"}.get(config.model["task"], "denoising")
-    return LanguageCollator(table, noise_of(config), seed, objective)
+    return LanguageCollator(table, noise_of(config), seed, objective_of(config))
 
 
 # Score ----------------------------------------------------------------------------------------------
@@ -348,21 +343,6 @@ def validation_scores(config: Config, table: Any, blocks: Collection[BlockScores
     return {f"calibration_{name}": value for name, value in scores if name not in ("targets", "blocks")}
 
 
-def predict(
-    predictor: LanguagePredictor,
-    corpus: Corpus,
-    *,
-    table: LanguageTable | None = None,
-    watch: Watch | None = None,
-) -> Reading:
-    """``BlockScores`` of every block of a corpus; ``table`` holds the blocks if they already exist."""
-    table = predictor.table(corpus) if table is None else table
-    begun = time.perf_counter()
-    blocks = predictor.score(table, watch=watch)
-    seconds = time.perf_counter() - begun
-    return Reading(corpus, (table, blocks), facts_of(corpus, table), seconds)
-
-
 def score(predictor: LanguagePredictor, reading: Reading, folder: Path, *, split: str) -> tuple[Points, str]:
     """Score a corpus; write its rows (a block each: the fields of ``BlockScores``) below the run folder.
 
@@ -410,20 +390,18 @@ def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[s
     scores = {"exact_copies": 100 * sum(copies) / len(copies), "written_perplexity": math.exp(loss)}
     decoded = [predictor.decode(ids) for ids in golds]
     if text_scores := _text_scores([predictor.decode(text.ids) for text in texts], decoded):
-        scores |= {"bleu": text_scores["bleu_4"], "rouge_l": text_scores["rouge_l"]}
-        scores["bleu_noisy"] = _text_scores([predictor.decode(ids) for ids in noisy], decoded)["bleu_4"]
+        scores |= text_scores
+        scores["bleu_noisy"] = _text_scores([predictor.decode(ids) for ids in noisy], decoded)["bleu"]
     return scores
 
 
 def _text_scores(texts: Sequence[str], golds: Sequence[str]) -> dict[str, float]:
-    """Scores of the extra text_metrics; none without it or its libraries."""
-    examples = [Example(str(n), "", gold, answers=(Gold(gold, 0),)) for n, gold in enumerate(golds)]
+    """BLEU and ROUGE-L by the extra text_metrics; none without it or its libraries."""
+    references = [[gold] for gold in golds]
     try:
-        module = import_module(from_extras("metrics")["text-metrics"].module)
-        return module.score(
-            question_set("texts", examples, "1.1"),
-            {e.id: text for e, text in zip(examples, texts, strict=True)},
-        )
+        metrics = import_module(from_extras("metrics")["text-metrics"].module)
+        rouge_l = metrics.rouge(texts, references)["rouge_l"]
+        return {"bleu": metrics.bleu(texts, references), "rouge_l": rouge_l}
     except (KeyError, UnavailableError) as error:
         log.info("written texts are scored without BLEU and ROUGE (%s)", error)
         return {}
@@ -466,9 +444,12 @@ class LanguagePredictor:
         """The blocks of a corpus, with the settings that the model was trained with."""
         return table_of(self.config, corpus, self.tokenizer, self.model.encoder, cache=cache)
 
-    def score(self, table: LanguageTable, *, watch: Watch | None = None) -> list[BlockScores]:
-        """Loss and hits of every block, with the noise of validation."""
-        return run_model(
+    def rank(
+        self, corpus: Corpus, *, table: LanguageTable | None = None, watch: Watch | None = None
+    ) -> tuple[LanguageTable, list[BlockScores]]:
+        """The blocks of a corpus, or ``table``, and loss and hits of each, with the noise of validation."""
+        table = self.table(corpus) if table is None else table
+        blocks = run_model(
             self.model,
             collator(self.config, table),
             OutputCollector(),
@@ -476,6 +457,7 @@ class LanguagePredictor:
             precision=self.precision,
             watch=watch,
         )
+        return table, blocks
 
     def try_out(self) -> None:
         """Read something short, so that files that do not fit together fail when they are loaded."""

@@ -26,10 +26,6 @@ from transformers.utils.output_capturing import capture_outputs
 from qa_arch.extras.pretraining.transformer_config import FAMILY, QaTransformerConfig
 from qa_arch.nn.masking import fast_attention, masked_softmax
 
-# No "from __future__ import annotations": ``strict`` would see the types as strings. A separate module, as
-# the shape checks of the tests would treat the class as a dataclass of tensors.
-
-
 Ids = Int[Tensor, "B T"]
 States = Float[Tensor, "B T H"]
 Memory = Float[Tensor, "B S H"]

@@ -7,14 +7,13 @@ import argparse
 from collections import Counter
 
 from qa_arch.cli.recipes import add_evaluate
-from qa_arch.cli.runs import DEVICE, add_options, add_questions, open_predictor, require_runs
+from qa_arch.cli.runs import DEVICE, add_options, add_questions, open_predictor
 from qa_arch.cli.watch import watching
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.sets import read_pairs
 from qa_arch.files import write_atomic, write_json
-from qa_arch.process import gc_disabled
-from qa_arch.records import read_record
+from qa_arch.records import read_trained
 from qa_arch.results.tables import Column, Table, number, plain, print_table, text, two_decimals
 from qa_arch.terminal import counted
 
@@ -44,14 +43,10 @@ def add_types_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_types(args: argparse.Namespace) -> int:
     """Write the class of every question and print the counts per main class."""
-    require_runs([args.run_folder])
-    questions = open_passages(args.data, use="answering")
-    with gc_disabled():
-        from qa_arch.extras.selection.recipe import SelectionPredictor
-
-    predictor = open_predictor([args.run_folder], args)
-    if not isinstance(predictor, SelectionPredictor):
+    if read_trained(args.run_folder).setting("model", "task") != "classification":
         raise RunError(f"{args.run_folder}: does not classify questions; name a run of model=question_types")
+    questions = open_passages(args.data, use="answering")
+    predictor = open_predictor([args.run_folder], args)
     with watching("classifying", "questions") as watch:
         labels = predictor.classify([example.question for example in questions.examples], watch=watch)
     ids = (example.id for example in questions.examples)
@@ -86,7 +81,7 @@ def run_paraphrase(args: argparse.Namespace) -> int:
     """Print or write the cosine of each pair; with labels, print the scores."""
     if not -1 <= args.threshold <= 1:
         raise ConfigError(f"--threshold {args.threshold:g}: a cosine is from -1 to 1")
-    if read_record(args.run_folder).setting("model", "task") != "selection":
+    if read_trained(args.run_folder).setting("model", "task") != "selection":
         raise RunError(f"{args.run_folder}: does not compare questions; name a run of model=qa_lstm/...")
     pairs = read_pairs(args.pairs)
     predictor = open_predictor([args.run_folder], args)

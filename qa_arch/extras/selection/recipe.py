@@ -8,7 +8,6 @@ questions.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation import Reading, load_references, reference_scores
+from qa_arch.evaluation import Reading, load_references, predict, reference_scores
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     SelectionBatch,
@@ -35,7 +34,6 @@ from qa_arch.extras.selection.features import (
     settings_of,
     word_rows,
 )
-from qa_arch.extras.selection.rankers import question_type
 from qa_arch.extras.selection.sets import (
     CLASSES,
     SelectionQuestion,
@@ -95,7 +93,7 @@ def train(run: OpenRun) -> None:
     predictor = SelectionPredictor(parts.model, parts.vectors, config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = predict(predictor, parts.sets[split], table=parts.tables[split])
+            reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
             scored = score(predictor, reading, run.folder, split=split)
             references = heuristics(config, parts.sets[split], run.trusted)
             run.score(split, *scored, reading.seconds, references=references)
@@ -298,33 +296,13 @@ def validation_scores(questions: Any, outputs: Scored) -> dict[str, float]:
     return {f"calibration_{name}": scores[name] for name in ("accuracy", "mrr")}
 
 
-def predict(
-    predictor: SelectionPredictor,
-    questions: SelectionSet,
-    *,
-    table: SelectionTable | None = None,
-    watch: Watch | None = None,
-) -> Reading:
-    """Score the candidates of every question; ``table`` holds the features if they already exist."""
-    table = predictor.table(questions) if table is None else table
-    begun = time.perf_counter()
-    outputs = predictor.score(table, watch=watch)
-    return Reading(questions, outputs, facts_of(questions, table), time.perf_counter() - begun)
-
-
 def score(predictor: SelectionPredictor, reading: Reading, folder: Path, *, split: str) -> tuple[Points, str]:
     """Score a set; write its rows below the run folder and, but for calibration, ``selections.json``:
     question id -> scores of its candidates, in the order of the data. Returns scores and the rows' hash.
-
-    The kind of a question is its class if the candidates are classes, else by the rules.
     """
     questions, outputs, target = reading.questions, reading.outputs, questions_folder(folder, split)
     rows: dict[str, list[Any]] = {
         "id": [question.id for question in questions.questions],
-        "kind": [
-            questions.answers[question.right[0]][0] if questions.main else question_type(question.question)
-            for question in questions.questions
-        ],
         "rank": ranks(questions, outputs),
         "candidates": [len(question.candidates) for question in questions.questions],
     }
@@ -357,7 +335,7 @@ def load(
         raise RunError(f"{saved}: has no word vectors; the run is incomplete, train it again")
     model = build_model(config.model, None, vectors, trusted, inputs=INPUTS)
     store.load_weights(saved, model)
-    return SelectionPredictor(model.to(device), vectors, config, record=record, precision=precision)
+    return SelectionPredictor(model.to(device), vectors, config, precision=precision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,12 +357,11 @@ class SelectionPredictor:
         vectors: WordVectors,
         config: Config,
         *,
-        record: RunRecord | None = None,
         precision: Precision | None = None,
     ) -> None:
         self.precision: Precision = precision or config.trainer.precision  # type: ignore[assignment]
         self.model = cast_weights(model, self.precision).eval()
-        self.vectors, self.config, self.record = vectors, config, record
+        self.vectors, self.config = vectors, config
         self._row = word_rows(vectors, settings_of(config).unknown_buckets)
 
     def table(self, questions: SelectionSet) -> SelectionTable:
@@ -395,7 +372,7 @@ class SelectionPredictor:
         """Read something short, so that files that do not fit together fail when they are loaded."""
         count = len(CLASSES) if self.config.model["task"] == "classification" else 1
         question = SelectionQuestion("0", ("who",), range(count), ())
-        self.score(self.table(selection_set("question", [("ada",)] * count, [question])))
+        self.rank(selection_set("question", [("ada",)] * count, [question]))
 
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """Candidates sorted by score, ties in input order; empty for a blank question."""
@@ -404,7 +381,7 @@ class SelectionPredictor:
         if not question_words or not candidates:
             return []
         single = SelectionQuestion("0", question_words, range(len(candidates)), ())
-        scores = self.score(self.table(selection_set("question", map(words, candidates), [single])))[0]
+        scores = self.rank(selection_set("question", map(words, candidates), [single]))[0]
         ranked = [Selected(*row) for row in zip(candidates, range(len(scores)), scores, strict=True)]
         return sorted(ranked, key=lambda selected: -selected.score)
 
@@ -424,7 +401,7 @@ class SelectionPredictor:
         means = [0.0] * len(pairs)
         if paired:
             questions = [SelectionQuestion(str(row), texts[row], (row ^ 1,), ()) for row in paired]
-            scores = self.score(self.table(selection_set("pairs", texts, questions)), watch=watch)
+            scores = self.rank(selection_set("pairs", texts, questions), watch=watch)
             for number, row in enumerate(paired):
                 means[row // 2] += scores[number][0] / 2
         return means
@@ -432,8 +409,8 @@ class SelectionPredictor:
     def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
         """Most probable class (``MAIN:sub``) of each question, in order."""
         self._require("classification")
-        table = self.table(class_set("questions", [(None, text) for text in questions]))
-        return [CLASSES[int(np.argmax(scores))] for scores in self.score(table, watch=watch)]
+        unlabelled = class_set("questions", [(None, text) for text in questions])
+        return [CLASSES[int(np.argmax(scores))] for scores in self.rank(unlabelled, watch=watch)]
 
     def _require(self, task: str) -> None:
         """Raise RunError if the run was trained for another task."""
@@ -441,8 +418,11 @@ class SelectionPredictor:
         if trained != task:
             raise RunError(f"the run was trained for task {trained}, not {task}; name another run")
 
-    def score(self, table: SelectionTable, *, watch: Watch | None = None) -> list[list[float]]:
-        """The scores of the candidates of each question."""
+    def rank(
+        self, questions: SelectionSet, *, table: SelectionTable | None = None, watch: Watch | None = None
+    ) -> list[list[float]]:
+        """The scores of the candidates of each question; ``table`` holds the features if they exist."""
+        table = self.table(questions) if table is None else table
         return run_model(
             self.model,
             CandidateCollator(table),

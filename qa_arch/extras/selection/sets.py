@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from qa_arch.config.schema import Config, Source
 from qa_arch.data import sources, splits
-from qa_arch.data.files import PASSAGES, Format, OnError, Use
+from qa_arch.data.files import PASSAGES, Format, OnError, Use, read_text
 from qa_arch.data.question_sets import clip
 from qa_arch.data.sentences import sentence_spans
 from qa_arch.errors import ConfigError, DataError
@@ -258,29 +258,27 @@ def read_pairs(path: str | Path) -> list[Pair]:
 
     Blank lines are skipped. Raises DataError naming the file and the line.
     """
-    try:
-        text = user_path(path).read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 (byte {error.start}); save it as UTF-8") from None
     pairs: list[Pair] = []
-    # Only a line feed ends a pair: str.splitlines would also split at U+2028 or U+0085 inside a question.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place, fields = f"{path}: line {number}", [field.strip() for field in line.split("\t")]
-        if len(fields) not in (2, 3) or not all(fields[:2]):
+    for place, values in _lines(user_path(path)):
+        values = [value.strip() for value in values]
+        labels = values[2:]
+        if len(values) < 2 or not all(values[:2]) or labels not in ([], ["0"], ["1"]):
             raise DataError(f"{place}: write two questions, and optionally 0 or 1, separated by tabs")
-        label = {"1": True, "0": False}.get(fields[2]) if len(fields) == 3 else None
-        if len(fields) == 3 and label is None:
-            raise DataError(f"{place}: the label is {clip(fields[2])}; write 1 for a paraphrase, else 0")
+        label = labels == ["1"] if labels else None
         if pairs and (label is None) != (pairs[0].paraphrase is None):
             raise DataError(f"{place}: only some lines have a label; label all or none")
-        pairs.append(Pair(fields[0], fields[1], label))
+        pairs.append(Pair(values[0], values[1], label))
     if not pairs:
         raise DataError(f"{path}: has no pair of questions; write two per line, separated by a tab")
     return pairs
+
+
+def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """(file and line, tab-separated values) of each non-blank line of a UTF-8 file."""
+    # Only a line feed ends a line: str.splitlines would also split at U+2028 or U+0085 inside a question.
+    for number, line in enumerate(read_text(path).split("\n"), start=1):
+        if line.strip():
+            yield f"{path}: line {number}", line.rstrip("\r").split("\t")
 
 
 # InsuranceQA ------------------------------------------------------------------------------------------
@@ -357,14 +355,7 @@ def _counts(source: str) -> Mapping[str, int]:
 
 def _fields(path: Path, fields: int) -> Iterator[tuple[str, list[str]]]:
     """(file and line, values) of each non-blank line; DataError for a wrong number of values."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); fetch it from InsuranceQA's repository") from None
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        place, values = f"{path}: line {number}", line.rstrip("\r").split("\t")
+    for place, values in _lines(path):
         if len(values) != fields:
             raise DataError(
                 f"{place}: {len(values)} tab-separated fields, not {fields}; fetch the file again"

@@ -23,18 +23,6 @@ INSPECTION = make_inspection()
 FIRST, LAST, MATCHING = INSPECTION.layers[0], INSPECTION.layers[2], INSPECTION.layers[3]
 
 
-@pytest.mark.parametrize("layer", INSPECTION.layers, ids=lambda layer: layer.name)
-@pytest.mark.parametrize("head", [0, 1])
-def test_passage_attends_to_question_tokens_and_the_rest(layer, head):
-    shares = layer.over_question(layer.heads[head])
-    assert shares.sum(-1) == pytest.approx(np.ones(9), abs=1e-6)
-    passage = [index for index, unit in enumerate(layer.rows) if unit.part == "passage"]
-    for row, index in zip(shares, passage, strict=True):
-        by_column = dict(zip(layer.columns, layer.weights[head, index], strict=True))
-        question = [weight for unit, weight in by_column.items() if unit.part == "question"]
-        assert row[:-1] == pytest.approx(question)
-
-
 def test_share_crossing_between_question_and_passage():
     weights = FIRST.weights[:, 1:5, 6:15]  # [CLS] 4 [SEP] 9 [SEP]
     assert FIRST.crossing() == pytest.approx(weights.sum(-1).mean(-1))

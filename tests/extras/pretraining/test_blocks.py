@@ -169,6 +169,7 @@ def test_changed_input_misses_the_cache(corpus, bert, tmp_path, monkeypatch):
         (corpus, tokenizers.build("wordpiece", DOCUMENTS[:1], 200), {}),
         (corpus, bert, {"max_length": 21}),
         (corpus, bert, {"pairs": True}),
+        (corpus, bert, {"pairs": True, "shortest": 3}),
     ]
     files = {data_file(pack(corpus, bert, tmp_path))}
     for number, (changed_corpus, tokenizer, settings) in enumerate(changes, 2):
@@ -190,6 +191,7 @@ def test_interrupted_build_leaves_no_file(bert, tmp_path):
         (Corpus("c", "c", complete.fingerprint, stream), KeyboardInterrupt, "^$"),
         (corpus_of(), DataError, "holds no text"),
         (corpus_of("\u200b"), DataError, "no text that the tokenizer knows"),
+        (corpus_of("寿司 🦀"), DataError, "no text that the tokenizer knows"),
     ]
     for corpus, error, message in cases:
         with pytest.raises(error, match=message):
@@ -389,6 +391,19 @@ def test_half_of_the_pairs_follow(paired, story_tokenizer, objective):
                 assert all(tuple(part[:2]) in sentences for part in (first, second))
             true, total = true + follows, total + 1
     assert true / total == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("objective", ["nsp", "sop"])
+def test_both_parts_of_a_pair_have_text(story_tokenizer, objective):
+    """Single tokens, as documents and as ends of a sentence that is cut, are no pair."""
+    long = " ".join(["honey"] * 21)
+    table = pack(corpus_of("Old", long, *STORIES), story_tokenizer, max_length=13, pairs=True, shortest=2)
+    assert table.documents == 1 + len(STORIES)
+    assert table.text_bytes == len(long) + sum(len(story.encode()) for story in STORIES)
+    collate = LanguageCollator(table, Pretraining(), seed=5, objective=objective)
+    for epoch in range(8):
+        batch = collate((epoch, range(len(table))))
+        assert all(part for row in range(len(table)) for part in segments_of(batch, row))
 
 
 def test_causal_batch_predicts_every_token_but_the_first(full):

@@ -92,7 +92,7 @@ def test_loaded_run_reproduces_its_scores(run_of, name):
     for metric in ("loss", "perplexity", "token_accuracy", "bits_per_byte"):
         assert epoch.value(f"calibration_{metric}") == pytest.approx(point.metric(metric), rel=1e-6)
     predictor = qa_arch.load_predictor(folder, device="cpu")
-    blocks = predictor.score(predictor.table(recipe.load_splits(predictor.config)["calibration"]))
+    _, blocks = predictor.rank(recipe.load_splits(predictor.config)["calibration"])
     rows = read_questions(folder / "sets" / "calibration")
     assert [block.loss for block in blocks] == pytest.approx(rows["loss"], rel=1e-5)
     assert [block.right for block in blocks] == rows["right"]

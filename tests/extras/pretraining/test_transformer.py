@@ -8,7 +8,7 @@ import pytest
 import torch
 from families import new_encoder
 from torch import nn
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import BertConfig, BertModel
 
 from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.pretraining.transformer import (
@@ -238,22 +238,6 @@ def test_hidden_states_and_attention_equal_bert():
         assert min(layer.std() for layer in actual) > 0.1
     actual, expected = (m(**inputs, output_attentions=True).attentions for m in (ours, theirs))
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
-
-
-@variants
-def test_encoder_saves_loads_and_freezes_like_any_other(settings, tmp_path):
-    encoder, inputs = Encoder(QaTransformerModel(settings)).eval(), tuple(windows().values())
-    encoder.backbone.save_pretrained(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"config.json", "model.safetensors"}
-    copy = Encoder.from_description(json.loads(json.dumps(encoder.describe()))).eval()
-    copy.load_state_dict(encoder.state_dict())
-    loaded = new_encoder(name=str(tmp_path)), Encoder(AutoModel.from_pretrained(tmp_path))
-    for other in (copy, *(other.eval() for other in loaded)):
-        assert torch.equal(other(*inputs), encoder(*inputs))
-    names = [name for name, _ in encoder.named_parameters()]
-    assert {encoder.depth_of(name) for name in names} == {0, 1, 2}
-    encoder.freeze(1)
-    assert {encoder.depth_of(n) for n, p in encoder.named_parameters() if p.requires_grad} == {2}
 
 
 def test_loading_causes_no_warning_of_the_library(tmp_path, monkeypatch, caplog):

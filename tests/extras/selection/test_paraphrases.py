@@ -26,7 +26,7 @@ def test_read_pairs_with_and_without_labels(tmp_path):
         (b"a\tb\nc\n", "line 2: write two questions"),
         (b"a\t \n", "line 1: write two questions"),
         (b"a\tb\t1\tx\n", "line 1: write two questions"),
-        (b"a\tb\t2\n", "line 1: the label is '2'"),
+        (b"a\tb\t2\n", "line 1: write two questions, and optionally 0 or 1"),
         (b"a\tb\t1\nc\td\n", "line 2: only some lines have a label"),
         (b"a\tb\nc\td\t0\n", "line 2: only some lines have a label"),
         (b"\n", "has no pair"),

@@ -2,8 +2,6 @@
 
 import json
 import re
-import shutil
-from dataclasses import replace
 from importlib.util import find_spec
 
 import pytest
@@ -12,10 +10,10 @@ from cli.test_cheap_checks import run_calls
 import qa_arch as package
 from qa_arch.cli.main import main
 from qa_arch.data.synthetic import named
-from qa_arch.extras.selection import recipe
+from qa_arch.errors import RunError
 from qa_arch.extras.selection.sets import CLASSES
 from qa_arch.metrics.prediction_files import read_types
-from qa_arch.records import find_runs, read_record, write_record
+from qa_arch.records import find_runs, read_record
 from qa_arch.results.report import scored_sets
 
 
@@ -41,7 +39,7 @@ def selecting(train):
 @pytest.fixture(scope="module")
 def classifying(train):
     """A finished run on a few of the generated questions."""
-    return train("question_types", "data=question_types", "model.train_vectors=true")
+    return train("question_types", "data=question_types")
 
 
 @pytest.fixture(scope="module")
@@ -108,16 +106,13 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
                 find_spec("qa_arch.extras.text_metrics") is None, reason="another extra"
             ),
         ),
-        (["train", "model=bert", "data=squad2", "data.train=insuranceqa:x:train"], "model=qa_lstm/c"),
         (["train", "model=bert", "data=question_types"], "not passages; use model=question_types"),
-        (["train", "model=question_types", "data=squad2"], "not classes; use model=bert with it"),
-        (["train", "model=qa_lstm/a", "data=question_types", "glove=none"], "use model=question_types"),
         (
             ["train", "model=question_types", "data=question_types", "model.classes=6"],
             "model.classes: must be 50, not 6",
         ),
         (["types", SPANS, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
-        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "task selection, not classification"),
+        (["types", SELECTED, "--data", "synthetic:dev", "--out", OUT], "does not classify questions"),
         (
             ["paraphrase", CLASSIFIED, "--pairs", OUT],
             "does not compare questions; name a run of model=qa_lst",
@@ -169,6 +164,8 @@ def test_predictor_ranks_candidates_and_compares_questions(selecting):
     pairs = [(first, second), ("", second), (second, second), (second, first)]
     assert predictor.similarities(pairs) == pytest.approx([predictor.similarity(*pair) for pair in pairs])
     assert predictor.similarities([]) == []
+    with pytest.raises(RunError, match="trained for task selection, not classification"):
+        predictor.classify([first])
 
 
 PAIRS = [
@@ -258,23 +255,6 @@ def test_insuranceqa_from_training_to_the_second_test_set(qa_arch, tmp_path, mon
     assert record.scores["test2"]["ranked"].metric("questions") == 3
     assert record.data["test2"].candidates == 3
     assert (run / "sets" / "test2" / "questions.parquet").is_file()
-
-
-def test_nothing_is_written_into_a_run_that_took_the_place_of_the_scored_one(
-    qa_arch, selecting, tmp_path, monkeypatch
-):
-    run = shutil.copytree(selecting, tmp_path / "run")
-    other, predict = replace(read_record(run), created="2031-01-01T00:00:00+00:00"), recipe.predict
-
-    def replaced(*arguments, **options):
-        write_record(run, other)
-        return predict(*arguments, **options)
-
-    monkeypatch.setattr(recipe, "predict", replaced)
-    before = sorted(run.rglob("*"))
-    code, _, err = qa_arch("selection", "evaluate", run, "--data", "synthetic:train", "--allow-overlap")
-    assert (code, "is no longer the run that was scored" in err) == (5, True), err
-    assert (sorted(run.rglob("*")), read_record(run)) == (before, other)
 
 
 def test_types_command_classifies_every_question(typed, read_json):

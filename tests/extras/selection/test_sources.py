@@ -6,7 +6,7 @@ import pytest
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.sources import counts, identity, local, open_passages, open_source, portable
+from qa_arch.data.sources import counts, identity, open_passages
 from qa_arch.errors import DataError
 from qa_arch.extras.selection.sets import load_splits
 from qa_arch.training.jobs import require_files
@@ -57,13 +57,6 @@ def test_identity_depends_on_file_contents_not_paths(folder, source, monkeypatch
     assert identity(source) == before
 
 
-@pytest.mark.parametrize("source", ["types:t.label", "insuranceqa:v1:dev"])
-def test_sources_that_cannot_be_joined_are_refused(folder, source):
-    for function in (open_source, identity):
-        with pytest.raises(DataError, match=f"^{source}: a .* cannot be joined with others"):
-            function([source, source])
-
-
 @pytest.mark.parametrize(
     ("source", "model", "message"),
     [
@@ -89,15 +82,6 @@ def test_questions_that_are_trained_on_are_not_scored(folder, again):
     config = validate(compose(["model=question_types", *sources, "data.open_dev=false"]))
     with pytest.raises(DataError, match=rf"^{again}: types:copy.label is the set of data.train; name other"):
         load_splits(config)
-
-
-@pytest.mark.parametrize("prefix", ["types:", "insuranceqa:"])
-def test_portable_and_local_paths_of_sources(monkeypatch, tmp_path, prefix):
-    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
-    source = f"{prefix}{tmp_path}/data/x:train"
-    assert portable(source) == f"{prefix}$QA_ARCH_DATA/x:train"
-    assert local(portable(source)) == source
-    assert portable("types:synthetic:dev") == "types:synthetic:dev"
 
 
 def test_passage_commands_refuse_classes_but_stats_counts_them(qa_arch, run_folder, tmp_path):

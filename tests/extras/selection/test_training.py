@@ -73,11 +73,3 @@ def test_invalid_selection_settings_are_refused(few_questions):
     held_out = ["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"]
     with pytest.raises(ConfigError, match="no articles"):
         recipe.load_splits(validate(compose(held_out)))
-
-
-@pytest.mark.parametrize(("model", "group"), [("qa_lstm/c", "candidates"), ("question_types", "classes")])
-def test_ranking_models_have_the_references_of_their_task(model, group):
-    config = compose([f"model={model}"])
-    assert validate(config).references == compose(["model=bert", f"references={group}"])["references"]
-    trial = compose([f"model={model}", "debug=fast"])
-    assert trial["model"]["train_vectors"], "debug=fast may override settings of a model"
