@@ -42,7 +42,7 @@ from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.models import store
 from qa_arch.models.store import build_model, check_window, make_encoder, make_tokenizer
 from qa_arch.nn.distillation import copy_layers
-from qa_arch.nn.encoder import AnyEncoder
+from qa_arch.nn.encoder import AnyEncoder, encoder_of
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
@@ -148,8 +148,8 @@ def reassemble(
     tables = {split: predictor.table(questions) for split, questions in sets.items()}
     _log_sizes(config, sets, tables)
     model, loss = predictor.model, _loss(config, tables, trusted)
-    # A user's model may call its encoder what it likes.
-    encoder = next(module for module in model.modules() if isinstance(module, AnyEncoder))
+    encoder = encoder_of(model)
+    assert isinstance(encoder, AnyEncoder)
     return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, encoder)
 
 
