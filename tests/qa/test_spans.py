@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from decode.synthetic_windows import make_logits
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from qa.synthetic_windows import make_logits
 
 from qa_arch.errors import ConfigError
 from qa_arch.qa.ranking import SpanCandidates
