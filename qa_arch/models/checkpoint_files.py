@@ -1,9 +1,8 @@
-"""Files of a downloaded checkpoint, in a local folder or on the hub, and its settings. No torch here.
+"""Files of what a run may start from, without torch: downloaded checkpoints, in a local folder or on the
+hub, and their settings; teachers; runs that are trained on.
 
-Its training is unknown, so its record lacks those sections of the config; ``run_config`` fills them with the
-defaults of ``conf/``, which do not affect a finished model.
-
-The files of a teacher, a run or a span checkpoint, and of a run that is trained on. No torch here.
+The training of a checkpoint is unknown, so its record lacks those sections of the config; ``run_config``
+fills them with the defaults of ``conf/``, which do not affect a finished model.
 """
 
 from __future__ import annotations

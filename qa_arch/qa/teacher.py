@@ -1,7 +1,7 @@
 """Distillation: a trained span model reads the student's windows once, and its logits are the targets.
 
 A teacher without dropout gives the same logits for a window in every epoch: they are cached next to the
-features, in a memory-mapped file.
+features.
 """
 
 from __future__ import annotations
