@@ -22,10 +22,9 @@ from qa_arch.config.target import require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
-from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
+from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, WEIGHTS, check_files
 from qa_arch.records import CHECKPOINTS, MODEL, RECORD, Confidence, RunRecord, Threshold, read_finished
 
-WEIGHTS = ("model.safetensors", INDEX)
 FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
 """Configuration, weights and tokenizer files in any format; no pickle, no code."""
 
@@ -141,9 +140,9 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
     if (path / RECORD).is_file():
         remedy = f"qa-arch export {shlex.quote(str(source))} --to hf --out FOLDER makes one"
         raise RunError(f"{source}: is a run, not a checkpoint; {remedy}")
-    if not any((path / name).is_file() for name in WEIGHTS):
+    if not any((path / name).is_file() for name in (WEIGHTS, INDEX)):
         raise UnavailableError(
-            f"{source}: holds no {WEIGHTS[0]}; weights in other formats, such as pickles (pytorch_model.bin),"
+            f"{source}: holds no {WEIGHTS}; weights in other formats, such as pickles (pytorch_model.bin),"
             " are not loaded, as they can run code: save them with save_pretrained of transformers 5"
         )
     return files

@@ -26,9 +26,8 @@ from qa_arch.files import read_json, replacing, replacing_folder, write_json
 from qa_arch.hub import retried
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder, Encoder, encoder_from, not_finite
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, place, resolve
+from qa_arch.nn.encoder_configs import WEIGHTS, WITHOUT_HUB, known_config, place, resolve
 from qa_arch.nn.encoder_factory import build_encoder, quiet_loading, reason_of
-from qa_arch.nn.weight_files import WEIGHTS
 from qa_arch.records import MODEL, PRETRAINED, TOKENIZER, VECTORS
 from qa_arch.types import QuestionSet
 

@@ -431,7 +431,7 @@ FAULTS = (
     Fault(name="new files are executable", at="files:create_locked",
           test="test_written_files_follow_the_umask",
           old="O_EXCL, 0o666", new="O_EXCL"),
-    Fault(name="weights of a wrapped model are saved wrapped again", at="encoder_factory:load_unwrapped",
+    Fault(name="weights of a wrapped model are saved wrapped again", at="encoder_factory:load_whole",
           test="test_weights_of_a_wrapped_model_are_read",
           old='vars(model).pop("_weight_conversions", None)', new="pass"),
     Fault(name="adapter without its base model is not named", at="encoder_configs:check_files",
