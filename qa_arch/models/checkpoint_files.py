@@ -20,6 +20,7 @@ from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, changes_of, refuse_recipe, validate
 from qa_arch.config.target import require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.features.windows import check_window
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, WEIGHTS, check_files
@@ -230,11 +231,7 @@ def checkpoint_settings(
         "decode": decode | dict(changes.get("decode", {})),
         "references": choice("references/spans"),
     }
-    longest = run_config(settings).features.max_length
-    if max_tokens is not None and longest > max_tokens:
-        raise ConfigError(
-            f"features.max_length: {longest} is more than the {max_tokens} tokens that {source} can read"
-        )
+    check_window(run_config(settings).features.max_length, max_tokens, source)
     return settings
 
 

@@ -29,7 +29,7 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
 from qa_arch.features.vectors import vector_rows
-from qa_arch.features.windows import FeatureTable, array_names, check_ids
+from qa_arch.features.windows import FeatureTable, array_names, check_ids, check_window
 from qa_arch.models.checkpoint_files import SETTING, joint_hash, teacher_identity, teacher_record
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import Encoder, encoder_of
@@ -180,11 +180,7 @@ class Teacher:
         """
         name = self.facts.name
         limit = self.encoder.max_tokens if self.encoder is not None else None
-        if limit is not None and config.features.max_length > limit:
-            raise ConfigError(
-                f"features.max_length: {config.features.max_length} is more than the {limit} tokens that the"
-                f" teacher {name} can read"
-            )
+        check_window(config.features.max_length, limit, f"the teacher {name}")
         names = (f"{SETTING}: the teacher {name}", "the student")
         require_same_tokens(self.tokenizer, tokenizer, sets[TRAIN], config.features, names=names)
         titles = unseen_titles(f"teacher {name}", self.records, config.data, sets)

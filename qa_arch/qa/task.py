@@ -36,11 +36,11 @@ from qa_arch.errors import ConfigError
 from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, assumed_shape, passage_vectors, vector_rows
-from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
+from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, check_window, probe
 from qa_arch.metrics.abstention import calibrate, fit_answerability
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.models import store
-from qa_arch.models.store import build_model, check_window, make_encoder, make_tokenizer
+from qa_arch.models.store import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.distillation import copy_layers
 from qa_arch.nn.encoder import AnyEncoder, encoder_of
 from qa_arch.nn.features import parameter_blocks
@@ -196,7 +196,8 @@ def save(folder: Path, parts: SpanParts) -> None:
 def load(folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
     """Load what ``save`` wrote, and build the model with random weights; no sets, tables or loss."""
     encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
-    check_window(config, encoder)
+    name = str(config.encoder.name or config.encoder.family)
+    check_window(config.features.max_length, encoder.max_tokens, name)
     model = build_model(config.model, encoder, vectors, trusted)
     return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
 
