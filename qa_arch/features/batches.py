@@ -158,8 +158,6 @@ class BucketBatchSampler:
         accumulate: int = 1,
         mates: Longs | None = None,
     ) -> None:
-        if not 0 <= rank < world:
-            raise ConfigError(f"rank {rank} is not one of {world} ranks")
         self.rank, self.epoch, self.offset = rank, 0, 0
         self._lengths = np.asarray(lengths, np.int64)
         self._plan_of = partial(
