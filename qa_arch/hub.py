@@ -63,12 +63,15 @@ def split_revision(name: str) -> tuple[str, str | None]:
 
 
 def cached(kind: Kind, name: str, revision: str | None = None) -> bool:
-    """Whether a model or a prepared data set of the hub is in the local cache, in this revision if given."""
+    """Whether a model or a prepared data set of the hub is in the local cache.
+
+    Without ``revision`` of a model: in ``main``, of a data set: in any, as their libraries read them offline.
+    """
     if kind == "datasets":
         return prepared(name, revision=revision) is not None
-    commit = commit_of(kind, name, revision) if revision else "*"
+    commit = commit_of(kind, name, revision)
     folder = _downloads() / f"models--{name.replace('/', '--')}/snapshots"
-    return commit is not None and any(folder.glob(f"{commit}/config.json"))
+    return commit is not None and (folder / commit / "config.json").is_file()
 
 
 def on_this_machine(source: str) -> bool:

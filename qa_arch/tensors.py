@@ -116,20 +116,16 @@ LOWEST = -1e30
 
 
 def log_sum_of_spans(
-    start: Float[Tensor, "B T"], end: Float[Tensor, "B T"], longest: int | None = None
+    start: Float[Tensor, "B T"], end: Float[Tensor, "B T"], longest: int
 ) -> Float[Tensor, "B"]:
-    """log Σ_{s <= e} exp(start_s + end_e) over all T (T + 1) / 2 spans of each window, exact, in O(T)::
+    """log Σ exp(start_s + end_e) over the spans s <= e < s + ``longest`` of each window, exact, in
+    O(T ``longest``).
 
-        log Σ_s exp(start_s + r_s),   r_s = log Σ_{e >= s} exp(end_e)     r: cumulative from the last token
-
-    With ``longest``, only over spans of at most that many tokens, in O(T longest). Without a valid span the
-    result is about -2e30, far below any score, and contributes no gradient next to any other term.
+    Without a valid span the result is about -2e30, far below any score, and contributes no gradient next to
+    any other term.
     """
     start, end = start.clamp(min=LOWEST), end.clamp(min=LOWEST)
-    if longest is None:
-        ends = end.flip(1).logcumsumexp(1).flip(1)
-    else:
-        ends = functional.pad(end, (0, longest - 1), value=LOWEST).unfold(1, longest, 1).logsumexp(2)
+    ends = functional.pad(end, (0, longest - 1), value=LOWEST).unfold(1, longest, 1).logsumexp(2)
     return (start + ends).logsumexp(1)
 
 

@@ -4,8 +4,10 @@ import gc
 import json
 import os
 import shutil
+import statistics
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,71 @@ def few_questions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     for split, articles in (("train", 2), ("calibration", 1), ("dev", 1)):
         write_json(folder / f"{split}.json", write(generate(articles, 3, 1, split)))
     return [f"data.{split}={folder}/{split}.json" for split in ("train", "calibration", "dev")]
+
+
+READERS = {
+    "span": ["model=bert", "encoder.initializer_range=0.2"],
+    "sequence": ["model=match_lstm/sequence", "glove=none", "encoder.width=8", "model.hidden=6"],
+}
+SMALL = [
+    *("debug=fast", "features.cache_dir=null", "trainer.progress=false"),
+    *("features.max_length=64", "features.max_question=24"),
+]
+
+
+@pytest.fixture(scope="session")
+def question_set() -> Any:
+    """Questions whose passages need one or several windows; no article is in the data of the runs."""
+    from qa_arch.data.synthetic import generate
+
+    return generate(2, 8, 1, "dev")
+
+
+@pytest.fixture(scope="session")
+def make_run(
+    tmp_path_factory: pytest.TempPathFactory, question_set: Any, few_questions: list[str]
+) -> Callable[[str], Path]:
+    """``make_run(name)`` -> the folder of a run whose threshold answers half of ``question_set``."""
+    from qa_arch import load
+    from qa_arch.config.compose import compose
+    from qa_arch.config.schema import validate
+    from qa_arch.records import Confidence, Threshold, read_record, write_record
+    from qa_arch.training.run import train
+
+    def build(name: str) -> Path:
+        folder = tmp_path_factory.mktemp("runs") / name
+        train(validate(compose([*READERS[name], *SMALL, *few_questions])), folder=folder)
+        odds = [
+            load(folder)(example.question, example.context).null_odds for example in question_set.examples
+        ]
+        record = replace(
+            read_record(folder),
+            threshold=Threshold(value=statistics.median(odds), fitted_on="calibration"),
+            confidence=Confidence(method="temperature", value=1.7, fitted_on="calibration"),
+        )
+        write_record(folder, record)
+        return folder
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def span_run(make_run: Callable[[str], Path]) -> Path:
+    """Do not change it."""
+    return make_run("span")
+
+
+@pytest.fixture(scope="session")
+def reader(span_run: Path) -> Any:
+    from qa_arch import load
+
+    return load(span_run, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def sequence_run(make_run: Callable[[str], Path]) -> Path:
+    """Do not change it."""
+    return make_run("sequence")
 
 
 @pytest.fixture(scope="session")

@@ -19,16 +19,14 @@ from qa_arch.models.store import check_model
 MODELS = models_of(("span", "sequence"))
 SAME_BRANCHES = ("glove", "match", "no_overlap", "plain_verifier", "pointer", "weighted_verifier")
 """Ablations that differ from another case only in a width, or combine the branches of two."""
-VARIANTS = {"bi_boundary": ["head=bi_boundary"], "joint": ["loss=joint"]}
-CASES = {name: (name, []) for name in MODELS if not name.endswith(SAME_BRANCHES)} | {
-    f"proposed-{name}": ("proposed", overrides) for name, overrides in VARIANTS.items()
-}
+CASES = {name: (name, []) for name in MODELS if not name.endswith(SAME_BRANCHES)}
+CASES["proposed-bi_boundary"] = ("proposed", ["head=bi_boundary"])
 CASES["bert-boundary"] = ("bert", ["head=boundary", "model.head.hidden=12"])
 FIXED = ["glove=file", "encoder.width=null", "encoder.vocabulary=null"]
 CASES["match_lstm-fixed"] = ("match_lstm/boundary", [*FIXED, "model.lstm=standard"])
 
 LEARNING = (
-    *("bert", "albert", "distilbert", "roberta", "proposed", "proposed-joint", "ablation/together"),
+    *("bert", "albert", "distilbert", "roberta", "proposed", "ablation/together"),
     *("match_lstm/boundary", "match_lstm/bi_ans_ptr", "match_lstm/sequence", "qa_transformer"),
 )
 """Models that must overfit, the slowest check; the others combine branches of these."""

@@ -99,15 +99,14 @@ def dependencies() -> Iterator[Check]:
 
 
 def devices() -> Iterator[Check]:
-    """Check which devices torch has, and by trial which precisions this CPU computes fast and correctly."""
+    """Check which devices torch has, and by trial which precisions this CPU computes fast."""
     import torch
 
-    from qa_arch.nn.precision import bf16_is_faster, lstm_in_bf16
+    from qa_arch.nn.precision import bf16_is_faster
     from qa_arch.training.fit import BF16
 
     bf16 = "bf16 is faster than fp32" if bf16_is_faster() else "bf16 is only emulated"
-    lstm = "" if lstm_in_bf16() else ", LSTMs run in fp32"
-    yield Check("cpu", True, f"{os.cpu_count()} cores, {torch.get_num_threads()} threads; {bf16}{lstm}")
+    yield Check("cpu", True, f"{os.cpu_count()} cores, {torch.get_num_threads()} threads; {bf16}")
     for index in range(torch.cuda.device_count()):
         gpu = torch.cuda.get_device_properties(index)
         # Not torch's is_bf16_supported, which is also true if bf16 is only emulated.

@@ -170,11 +170,9 @@ def run_params(args: argparse.Namespace) -> int:
         parameters = count_parameters(config, trusted)
     counts = asdict(parameters)
     del counts["nonzero"]  # meaningful only for pruned runs
-    bound = (
-        "word vectors: an upper bound, of all words of the file; a run keeps those of its data and the first"
-    )
-    counted = recipe is None and config.glove.use and parameters.word_vectors is not None
-    counts["notes"] = [f"{bound} {config.glove.keep:,} (glove.keep)"] if counted else []
+    note = "word vectors are not counted: a run keeps those of its data and the first"
+    has_vectors = recipe is None and config.glove.use
+    counts["notes"] = [f"{note} {config.glove.keep:,} (glove.keep)"] if has_vectors else []
     if args.json:
         print(json.dumps(counts, indent=2))
         return 0

@@ -158,13 +158,10 @@ class BucketBatchSampler:
         accumulate: int = 1,
         mates: Longs | None = None,
     ) -> None:
-        if not 0 <= rank < world:
-            raise ConfigError(f"rank {rank} is not one of {world} ranks")
         self.rank, self.epoch, self.offset = rank, 0, 0
-        self._lengths = np.asarray(lengths, np.int64)
         self._plan_of = partial(
             plan,
-            self._lengths,
+            np.asarray(lengths, np.int64),
             batch_size=batch_size,
             seed=seed,
             shuffle=shuffle,
@@ -192,11 +189,6 @@ class BucketBatchSampler:
         """
         return self._plan.totals[batch_no]
 
-    @property
-    def pad_share(self) -> float:
-        """Share of padding tokens in this epoch, over all ranks."""
-        return pad_share(self._lengths, [rows for step in self._plan.batches for rows in step])
-
     def __iter__(self) -> Iterator[list[int]]:
         for step in self._plan.batches[self.offset :]:
             yield step[self.rank].tolist()
@@ -210,21 +202,6 @@ class EpochBatchSampler(BucketBatchSampler):
 
     def __iter__(self) -> Iterator[tuple[int, list[int]]]:  # type: ignore[override]
         return ((self.epoch, rows) for rows in super().__iter__())
-
-
-def pad_share(lengths: ArrayLike, batches: Sequence[ArrayLike]) -> float:
-    """Share of padding, 1 - real tokens / computed tokens, with each batch padded to its longest window.
-
-    Padding rows count as computed, not as real.
-    """
-    size = np.asarray(lengths, np.int64)
-    real = computed = 0
-    for batch in batches:
-        rows = np.asarray(batch, np.int64)
-        length = size[np.where(rows < 0, -1 - rows, rows)]
-        real += int(length[rows >= 0].sum())
-        computed += int(length.max()) * len(rows)
-    return 1 - real / computed if computed else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

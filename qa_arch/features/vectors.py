@@ -146,21 +146,17 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
     return selected
 
 
-def assumed_shape(settings: Glove) -> tuple[int, int] | None:
-    """(rows, width) of the configured vectors, of which a run may keep fewer; None with ``glove.use=false``,
-    0 rows without a file.
+def vector_width(settings: Glove) -> int | None:
+    """Width of the configured vectors, of a text file from its first lines; None with ``glove.use=false``.
 
     Raises DataError if the file cannot be read.
     """
     if not settings.use:
         return None
     if (width := unread_width(settings)) is not None:
-        return 0, width
-    if (path := Path(str(settings.source))).is_file() and settings.backend == "own":
-        words = {word for _, word, _ in _text_lines(path, settings.dim)}
-        return len(words) + 1, _detect_layout(path, settings.dim)[1]
-    vectors = read_vectors(path, settings.dim, settings.backend)
-    return len(vectors.words) + 1, vectors.dim
+        return width
+    path = Path(str(settings.source))
+    return _detect_layout(path, settings.dim)[1] if path.is_file() else read_vectors(path, settings.dim).dim
 
 
 def unread_width(settings: Glove) -> int | None:

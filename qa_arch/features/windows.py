@@ -154,6 +154,14 @@ def check_lengths(max_length: int, stride: int, max_question: int, specials: int
         )
 
 
+def check_window(max_length: int, limit: int | None, reader: str) -> None:
+    """Raise ConfigError if windows are longer than the ``limit`` of ``reader`` (None: it has none)."""
+    if limit is not None and max_length > limit:
+        raise ConfigError(
+            f"features.max_length: {max_length} is more than the {limit} tokens that {reader} can read"
+        )
+
+
 def prepare(
     questions: QuestionSet,
     tokenizer: PreTrainedTokenizerBase,

@@ -1,9 +1,8 @@
-"""Files of a downloaded checkpoint, in a local folder or on the hub, and its settings. No torch here.
+"""Files of what a run may start from, without torch: downloaded checkpoints, in a local folder or on the
+hub, and their settings; teachers; runs that are trained on.
 
-Its training is unknown, so its record lacks those sections of the config; ``run_config`` fills them with the
-defaults of ``conf/``, which do not affect a finished model.
-
-The files of a teacher, a run or a span checkpoint, and of a run that is trained on. No torch here.
+The training of a checkpoint is unknown, so its record lacks those sections of the config; ``run_config``
+fills them with the defaults of ``conf/``, which do not affect a finished model.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, changes_of, refuse_recipe, validate
 from qa_arch.config.target import require_trusted
 from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.features.windows import check_window
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
-from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, check_files
+from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, WEIGHTS, check_files
 from qa_arch.records import CHECKPOINTS, MODEL, RECORD, Confidence, RunRecord, Threshold, read_finished
 
-WEIGHTS = ("model.safetensors", INDEX)
 FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
 """Configuration, weights and tokenizer files in any format; no pickle, no code."""
 
@@ -142,9 +141,9 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
     if (path / RECORD).is_file():
         remedy = f"qa-arch export {shlex.quote(str(source))} --to hf --out FOLDER makes one"
         raise RunError(f"{source}: is a run, not a checkpoint; {remedy}")
-    if not any((path / name).is_file() for name in WEIGHTS):
+    if not any((path / name).is_file() for name in (WEIGHTS, INDEX)):
         raise UnavailableError(
-            f"{source}: holds no {WEIGHTS[0]}; weights in other formats, such as pickles (pytorch_model.bin),"
+            f"{source}: holds no {WEIGHTS}; weights in other formats, such as pickles (pytorch_model.bin),"
             " are not loaded, as they can run code: save them with save_pretrained of transformers 5"
         )
     return files
@@ -232,11 +231,7 @@ def checkpoint_settings(
         "decode": decode | dict(changes.get("decode", {})),
         "references": choice("references/spans"),
     }
-    longest = run_config(settings).features.max_length
-    if max_tokens is not None and longest > max_tokens:
-        raise ConfigError(
-            f"features.max_length: {longest} is more than the {max_tokens} tokens that {source} can read"
-        )
+    check_window(run_config(settings).features.max_length, max_tokens, source)
     return settings
 
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -26,8 +25,6 @@ INPUTS = ("ids", "mask", "segments", "question", "context", "word", "overlap", "
 """Fields of ``Batch`` that a graph may read."""
 UNUSABLE = "cannot be run ({}); export the run again"
 BOUNDARIES = ("start", "end", "null_start", "null_end")
-AXES = {"start": "BT", "end": "BT", "token": "BST", "stop": "BS"}
-"""Axes of the outputs, as in ``qa_arch.tensors``; "B" for all others."""
 OUTPUTS = (BOUNDARIES, (*BOUNDARIES, "verifier"), ("token", "stop"))
 """Possible outputs: boundaries or steps. ``verifier`` is multiplied by its weight."""
 
@@ -66,24 +63,14 @@ class Description:
 class OnnxModel(nn.Module):
     """An ONNX graph as a span model without parameters; uses as many threads as torch.
 
-    Raises RunError if the file is missing, damaged or does not match ``description``, UnavailableError if
-    ONNX Runtime is not installed.
+    Raises RunError if the file is missing or damaged, UnavailableError if ONNX Runtime is not installed.
+    Loading tries out whether its outputs are logits (``Reader.try_out``).
     """
 
     def __init__(self, path: Path, description: Description) -> None:
         super().__init__()
         self.path, self.description = path, description
         self.session = _session(path)
-        for kind, expected, values in (
-            ("inputs", description.inputs, self.session.get_inputs()),
-            ("outputs", description.outputs, self.session.get_outputs()),
-        ):
-            names = tuple(value.name for value in values)
-            if names != expected:
-                raise RunError(
-                    f"{path}: its {kind} are {', '.join(names)}, {DESCRIPTION} says {', '.join(expected)};"
-                    " export the run again"
-                )
 
     def forward(self, batch: Batch) -> Logits:
         # A torch model in the same ensemble may be on a GPU.
@@ -92,15 +79,10 @@ class OnnxModel(nn.Module):
             values = self.session.run(self.description.outputs, feeds)
         except Exception as error:  # as for loading
             raise RunError(f"{self.path}: {UNUSABLE.format(first_line(error, BRIEF))}") from error
-        sizes = dict(zip("BT", batch.ids.shape, strict=True))
-        logits: Any = {}
-        for name, value in zip(self.description.outputs, values, strict=True):
-            axes = AXES.get(name, "B")
-            shape = tuple(sizes.setdefault(axis, n) for axis, n in zip(axes, value.shape, strict=False))
-            if value.ndim != len(axes) or value.shape != shape or value.dtype != np.float32:
-                reason = f"{name} is {value.dtype} of shape {value.shape}, not float32 ({', '.join(axes)})"
-                raise RunError(f"{self.path}: {UNUSABLE.format(reason)}")
-            logits[name] = torch.from_numpy(value).to(batch.ids.device)
+        logits: Any = {
+            name: torch.from_numpy(value).to(batch.ids.device)
+            for name, value in zip(self.description.outputs, values, strict=True)
+        }
         return StepLogits(**logits) if "token" in logits else SpanLogits(**logits)
 
 

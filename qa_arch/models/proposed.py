@@ -53,9 +53,9 @@ class BertMatch(nn.Module):
     is a separate head with a neutral null slot (``qa_arch.nn.heads.neutral_null``); ``both`` adds their
     scores. An encoder without [CLS] (words) gets zeros in its place, and no verifier.
 
-    ``alignment`` changes the context before matching (``Alignment``); ``attention_gain`` multiplies the
-    initial weights of the match attention (``qa_arch.nn.match_lstm``). The modules of these options are
-    created last, so that for a given seed all others start from the same weights with and without them.
+    ``alignment`` changes the context before matching (``Alignment``). Its module and that of the pooled
+    sentinel are created last, so that for a given seed all others start from the same weights with and
+    without them.
 
     Raises ConfigError for an option of a part that the model does not have.
     """
@@ -78,12 +78,11 @@ class BertMatch(nn.Module):
         hidden: Annotated[int, Range(1)] = 150,
         dropout: Annotated[float, Range(0, 1)] = 0.2,
         alignment: bool = False,
-        attention_gain: Annotated[float, Range(0, above=True)] = 1.0,
         sentinel: Literal["cls", "pooled"] = "cls",
     ) -> None:
         super().__init__()
-        if not match and (alignment or attention_gain != 1.0):
-            raise ConfigError("model.alignment, model.attention_gain: need matching; set model.match=true")
+        if not match and alignment:
+            raise ConfigError("model.alignment: needs matching; set model.match=true")
         if not encoder.has_cls and no_answer != "sentinel":
             raise ConfigError(f"model.no_answer: {no_answer} needs an encoder with [CLS]; use sentinel")
         self.words = matching == "words"
@@ -94,9 +93,7 @@ class BertMatch(nn.Module):
         width = self.features.out_dim
         self.reread = SuBiLSTM(width, hidden, window=suffix_prefix) if suffix_prefix else None
         match_dim = self.reread.out_dim if self.reread else width
-        self.match = (
-            MatchLSTM(match_dim, hidden, attention_gain=attention_gain, kernel=kernel) if match else None
-        )
+        self.match = MatchLSTM(match_dim, hidden, kernel=kernel) if match else None
         matched = self.match or self.reread
         self.matched_dim = matched.out_dim if matched else 0
         self.residual = residual or matched is None
@@ -175,9 +172,9 @@ class Alignment(nn.Module):
     of He et al. 2016. W is initialised orthonormal: a random projection nearly preserves cosines, so equal
     words attend to each other from the first step, which additive attention has to learn. With MiniLM and
     GloVe, 49% of the variance of the initial scores is interaction of the two texts, versus 6% in the match
-    attention and 23% at ``attention_gain=3`` (``benchmarks/first_attention.py``). The gain g is learned as
-    its logarithm (Radford et al. 2021), because the spread of the cosines depends on the encoder. V starts
-    near zero: the model starts as the one without alignment, and every parameter has a gradient.
+    attention (``benchmarks/first_attention.py``). The gain g is learned as its logarithm (Radford et al.
+    2021), because the spread of the cosines depends on the encoder. V starts near zero: the model starts as
+    the one without alignment, and every parameter has a gradient.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:

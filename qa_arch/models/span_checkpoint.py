@@ -10,7 +10,6 @@ import math
 import shlex
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
@@ -24,15 +23,8 @@ from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
 from qa_arch.features.windows import has_segment_ids, position_of_cls
 from qa_arch.models.checkpoint_files import CheckpointFiles
 from qa_arch.models.store import open_tokenizer
-from qa_arch.nn.encoder import WithBackbone, check_padding, not_finite
-from qa_arch.nn.encoder_factory import (
-    LOADING_ERRORS,
-    checkpoint_config,
-    load_unwrapped,
-    quiet_loading,
-    reason_of,
-)
-from qa_arch.nn.weight_files import bounded, require_floats
+from qa_arch.nn.encoder import WithBackbone, check_padding
+from qa_arch.nn.encoder_factory import LOADING_ERRORS, checkpoint_config, load_whole, reason_of
 from qa_arch.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
@@ -135,28 +127,18 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     """
     source = files.source
     try:
-        require_floats(files.folder)
-        with quiet_loading(), bounded(files.folder):
-            model, report = load_unwrapped(
-                AutoModelForQuestionAnswering,
-                files.folder,
-                config=config,
-                dtype=torch.float32,
-                # A pickle could run code of its author.
-                use_safetensors=True,
-                local_files_only=True,
-                trust_remote_code=False,
-                ignore_mismatched_sizes=True,  # so that the report names them
-            )
+        model, missing = load_whole(
+            AutoModelForQuestionAnswering,
+            files.folder,
+            config=config,
+            # A pickle could run code of its author.
+            use_safetensors=True,
+            local_files_only=True,
+            trust_remote_code=False,
+        )
     except LOADING_ERRORS as error:
         reason = first_line(error, BRIEF)
         raise UnavailableError(f"{source}: its weights cannot be read ({reason})") from error
-    for name, stored, expected in sorted(report["mismatched_keys"]):
-        shapes = f"{tuple(stored)}, and config.json asks for {tuple(expected)}"
-        raise UnavailableError(f"{source}: its weights cannot be read ({name} has the shape {shapes})")
-    if name := not_finite(model):
-        raise UnavailableError(f"{source}: its weights cannot be read ({name} is not finite)")
-    missing = sorted(report["missing_keys"])
     untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
     if untrained:
         raise ConfigError(

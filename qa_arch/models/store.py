@@ -21,14 +21,13 @@ from qa_arch.config.target import TRUSTED, accepts, arguments, locate, source_li
 from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features import tokenizers
 from qa_arch.features.vectors import WordVectors
-from qa_arch.features.windows import position_of_cls
+from qa_arch.features.windows import check_window, position_of_cls
 from qa_arch.files import read_json, replacing, replacing_folder, write_json
 from qa_arch.hub import retried
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.nn.encoder import WORDS, AnyEncoder, Encoder, encoder_from, not_finite
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, known_config, place, resolve
+from qa_arch.nn.encoder_configs import WEIGHTS, WITHOUT_HUB, known_config, place, resolve
 from qa_arch.nn.encoder_factory import build_encoder, quiet_loading, reason_of
-from qa_arch.nn.weight_files import WEIGHTS
 from qa_arch.records import MODEL, PRETRAINED, TOKENIZER, VECTORS
 from qa_arch.types import QuestionSet
 
@@ -109,18 +108,8 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> A
         max_positions=config.features.max_length,
         gradient_checkpointing=config.trainer.gradient_checkpointing,
     )
-    check_window(config, encoder)
+    check_window(config.features.max_length, encoder.max_tokens, str(settings.name or settings.family))
     return encoder
-
-
-def check_window(config: Config, encoder: AnyEncoder) -> None:
-    """Raise ConfigError if windows are longer than ``encoder`` can read."""
-    settings, limit = config.encoder, encoder.max_tokens
-    if limit is not None and config.features.max_length > limit:
-        raise ConfigError(
-            f"features.max_length: {config.features.max_length} is more than the {limit} tokens"
-            f" that {settings.name or settings.family} can read"
-        )
 
 
 def check_encoder(config: Config) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from qa_arch.errors import ConfigError
-from qa_arch.nn.encoder import AnyEncoder, Encoder, WithBackbone
+from qa_arch.nn.encoder import AnyEncoder, Encoder, WithBackbone, WordEncoder
 from qa_arch.nn.masking import at_least_float32
 from qa_arch.tensors import SpanLogits
 
@@ -75,7 +75,7 @@ def _with_null(logits: SpanLogits, which: Literal["start", "end"]) -> Float[Tens
     return torch.cat([getattr(logits, which), getattr(logits, f"null_{which}")[:, None]], dim=1)
 
 
-def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers) -> None:
+def copy_layers(teacher: WithBackbone | WordEncoder | None, student: AnyEncoder, which: Layers) -> None:
     """Copy the embeddings of ``teacher`` into ``student``, and the layers selected by ``which``.
 
     Layer i of the student's n is initialised from the teacher's layer i (``first``) or ⌊i N / n⌋ of N
@@ -86,7 +86,7 @@ def copy_layers(teacher: WithBackbone | None, student: AnyEncoder, which: Layers
     """
     if which == "none":
         return
-    if teacher is None or not isinstance(student, Encoder):
+    if not isinstance(teacher, WithBackbone) or not isinstance(student, Encoder):
         raise ConfigError(f"distillation.layers: {which} needs two transformer encoders; {REMEDY}")
     for key in SHARED_SETTINGS:
         theirs, ours = (getattr(encoder.config, key, None) for encoder in (teacher, student))

@@ -310,9 +310,10 @@ def encoders_of(model: nn.Module) -> list[WithBackbone]:
     return [module for module in model.modules() if isinstance(module, WithBackbone)]
 
 
-def encoder_of(model: nn.Module) -> WithBackbone | None:
-    """First of ``encoders_of``, or None."""
-    return next(iter(encoders_of(model)), None)
+def encoder_of(model: nn.Module) -> WithBackbone | WordEncoder | None:
+    """First encoder in ``model``, whatever a user's model calls it; None in a graph."""
+    encoders = (module for module in model.modules() if isinstance(module, WithBackbone | WordEncoder))
+    return next(encoders, None)
 
 
 def new_backbone(config: PretrainedConfig) -> PreTrainedModel:

@@ -16,7 +16,8 @@ from qa_arch.files import read_json
 from qa_arch.hub import split_revision
 from qa_arch.provenance import encoder_folder
 
-CONFIG, INDEX, ADAPTER = "config.json", "model.safetensors.index.json", "adapter_config.json"
+CONFIG, ADAPTER = "config.json", "adapter_config.json"
+WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 HUB_IDS = {
     "minilm": "sentence-transformers/all-MiniLM-L6-v2",
     "mpnet": "sentence-transformers/all-mpnet-base-v2",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any
 import torch
 import transformers  # its models take seconds to import: looked up where they are needed
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
+from torch import nn
+from torch.nn.modules import module as hooks
 from transformers import PretrainedConfig
 from transformers.utils import logging as hf_logging
 
 from qa_arch.config.schema import EncoderSettings
 from qa_arch.errors import BRIEF, ConfigError, UnavailableError, first_line
+from qa_arch.files import read_json
 from qa_arch.hub import interruption, retried
 from qa_arch.manifest import from_extras
 from qa_arch.nn.encoder import (
@@ -35,8 +39,15 @@ from qa_arch.nn.encoder import (
     set_attention,
     without_pooler,
 )
-from qa_arch.nn.encoder_configs import WITHOUT_HUB, check_files, commit_of, known_config, place
-from qa_arch.nn.weight_files import bounded, require_floats
+from qa_arch.nn.encoder_configs import (
+    INDEX,
+    WEIGHTS,
+    WITHOUT_HUB,
+    check_files,
+    commit_of,
+    known_config,
+    place,
+)
 
 log = logging.getLogger(__name__)
 _WRAPPERS = re.compile(r"(?:(?:_orig_mod|module|model|base_model)\.)+")
@@ -51,6 +62,9 @@ LOADING_ERRORS = (
     *(ArithmeticError, AssertionError, ImportError, MemoryError),
 )
 """Errors that transformers raises for files that are not a model."""
+FLOATS = ("F16", "BF16", "F32", "F64")
+VALUES_PER_BYTE, MORE_VALUES = 4, 2**20
+"""Limit of ``bounded``: a float has two to eight bytes, but loading registers it several times."""
 
 
 def build_encoder(
@@ -192,49 +206,90 @@ def _unread_positions(config: PretrainedConfig) -> int:
 def _load(name: str, config: PretrainedConfig) -> transformers.PreTrainedModel:
     """Load the pretrained backbone in fp32; a checkpoint with missing weights is an error."""
     backbone_class: Any = class_of(config)
+    options = without_pooler(backbone_class)
     try:
-        source = place(name)
-        folder = Path(source["pretrained_model_name_or_path"])
-        require_floats(folder)
-        with quiet_loading(), bounded(folder) if folder.is_dir() else nullcontext():
-            backbone, report = retried(
-                lambda: load_unwrapped(
-                    backbone_class,
-                    **source,
-                    config=config,
-                    dtype=torch.float32,
-                    **without_pooler(backbone_class),
-                )
-            )
+        backbone, missing = retried(
+            lambda: load_whole(backbone_class, **place(name), config=config, **options)
+        )
     except LOADING_ERRORS as error:
         raise _unavailable(name, error) from error
-    if report["missing_keys"]:
-        missing = sorted(report["missing_keys"])
+    if missing:
         raise UnavailableError(
             f"encoder {name}: its checkpoint lacks {len(missing)} of the weights of {config.model_type}, such"
             f" as {missing[0]}: it is incomplete or not a bare encoder; choose another"
         )
-    if weight := not_finite(backbone):
-        raise UnavailableError(f"encoder {name}: {weight} is not finite; fetch the checkpoint again")
     return backbone
 
 
-def load_unwrapped(
+def load_whole(
     model_class: Any, pretrained_model_name_or_path: str | Path, **options: Any
-) -> tuple[transformers.PreTrainedModel, dict[str, Any]]:
-    """``from_pretrained`` with ``options``, and its report. Tensors may have the names of a wrapped model."""
-    source = pretrained_model_name_or_path
-    options["output_loading_info"] = True
-    model, report = model_class.from_pretrained(source, **options)
-    matches = (_WRAPPERS.match(name) for name in report["unexpected_keys"])
-    prefix = min((match[0] if match else "" for match in matches), key=len, default="")
-    if report["missing_keys"] and prefix:
-        log.info("%s: its weights are named %s*, as in a wrapped model; read without that", source, prefix)
-        model, report = model_class.from_pretrained(
-            source, **options, key_mapping={f"^{re.escape(prefix)}": ""}
-        )
-        vars(model).pop("_weight_conversions", None)  # save_pretrained would write the prefix again
-    return model, report
+) -> tuple[transformers.PreTrainedModel, list[str]]:
+    """``from_pretrained`` in fp32, and the sorted names of the tensors that its files lack.
+
+    Tensors may have the names of a wrapped model. Raises ValueError for those that are no floats, not finite
+    or of another shape, and others of ``LOADING_ERRORS`` for files that are not a model.
+    """
+    source, folder = pretrained_model_name_or_path, Path(pretrained_model_name_or_path)
+    require_floats(folder)
+    options |= {"dtype": torch.float32, "output_loading_info": True}
+    options["ignore_mismatched_sizes"] = True  # so that the report names them
+    with quiet_loading(), bounded(folder) if folder.is_dir() else nullcontext():
+        model, report = model_class.from_pretrained(source, **options)
+        matches = (_WRAPPERS.match(name) for name in report["unexpected_keys"])
+        prefix = min((match[0] if match else "" for match in matches), key=len, default="")
+        if report["missing_keys"] and prefix:
+            log.info(
+                "%s: its weights are named %s*, as in a wrapped model; read without that", source, prefix
+            )
+            model, report = model_class.from_pretrained(
+                source, **options, key_mapping={f"^{re.escape(prefix)}": ""}
+            )
+            vars(model).pop("_weight_conversions", None)  # save_pretrained would write the prefix again
+    for name, stored, expected in sorted(report["mismatched_keys"]):
+        shapes = f"{tuple(stored)}, and config.json asks for {tuple(expected)}"
+        raise ValueError(f"{name} has the shape {shapes}")
+    if name := not_finite(model):
+        raise ValueError(f"{name} is not finite")
+    return model, sorted(report["missing_keys"])
+
+
+def require_floats(folder: Path) -> None:
+    """Raise ValueError for weights that are not floating-point numbers: transformers would convert them.
+
+    Only buffers (``*_ids``) are integers. Raises SafetensorError or OSError for a damaged file.
+    """
+    names = {WEIGHTS} if (folder / WEIGHTS).is_file() else set()
+    if not names and (folder / INDEX).is_file():
+        names = set(read_json(folder / INDEX, "fetch it again")["weight_map"].values())
+    for path in (folder / name for name in names):
+        with safe_open(path, framework="numpy") as file:
+            for name in file.keys():  # noqa: SIM118 (no mapping)
+                kind = file.get_slice(name).get_dtype()
+                if kind not in FLOATS and not name.endswith("_ids"):
+                    raise ValueError(f"{name} holds {kind}, not {', '.join(FLOATS)}")
+
+
+@contextmanager
+def bounded(folder: Path) -> Iterator[None]:
+    """Stop with a ValueError as soon as this thread makes modules with far more values than the files in
+    ``folder`` can hold: a description of any size would be built for hours, or fill the memory."""
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    room, builder = VALUES_PER_BYTE * size + MORE_VALUES, threading.get_ident()
+
+    def count(_: nn.Module, name: str, tensor: Any) -> None:
+        nonlocal room
+        if threading.get_ident() == builder and tensor is not None:
+            room -= tensor.numel()
+            if room < 0:
+                raise ValueError(f"it describes a model far larger than its files ({size:,} bytes)")
+
+    parameters = hooks.register_module_parameter_registration_hook(count)
+    buffers = hooks.register_module_buffer_registration_hook(count)
+    try:
+        yield
+    finally:
+        parameters.remove()
+        buffers.remove()
 
 
 @contextmanager

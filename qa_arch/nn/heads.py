@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from qa_arch.config.target import Given
-from qa_arch.nn.masking import fill, linear_fp32, masked_logsumexp, masked_softmax, put
+from qa_arch.nn.masking import fill, linear_fp32, masked_softmax, put
 from qa_arch.tensors import SpanLogits
 
 SpanHead = Annotated[Callable[..., nn.Module], Given(("in_dim", "sentinel"))]
@@ -106,9 +106,10 @@ def neutral_null(scores: Float[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Flo
 
     It has exactly half of the probability in the softmax of the loss: the cross-entropy of an answer grows by
     log 2 with the same gradient, that of "nothing" is log 2 with zero gradient. In decoding, null minus best
-    span is then the verifier's log-odds minus the log probability of that span.
+    span is then the verifier's log-odds minus the log probability of that span. 0 without a real score.
     """
-    return masked_logsumexp(scores, mask)
+    total = fill(scores, mask, torch.finfo(scores.dtype).min).logsumexp(-1)
+    return fill(total, mask.any(-1), 0.0)
 
 
 class AttentionPooling(nn.Module):

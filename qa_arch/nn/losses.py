@@ -42,13 +42,6 @@ class SpanLoss:
     over the classes that the model scores: (1 - ε) (-log p_gold) + ε mean_k(-log p_k). The verifier's
     target is not smoothed.
 
-    ``joint`` replaces the two softmaxes by one over all (start, end) pairs, start <= end, and "no answer"::
-
-        ce_i = log(exp(null) + Σ_{s <= e} exp(start_s + end_e)) - (start_gold + end_gold, or null)
-
-    The sum over pairs is exact and takes T additions (``log_sum_of_spans``). The model must score the null:
-    the neutral null of a verifier-only model is neutral in the two softmaxes, but not in this one.
-
     ``null_weight`` ω multiplies the loss of windows without an answer. The weights are scaled to a mean of 1
     over the training set, in which a share p (``null_share``) of the windows has no answer::
 
@@ -62,21 +55,17 @@ class SpanLoss:
     replaces ω in that term, with the same normalisation; ``balanced`` is ω = (1 - p) / p, which gives windows
     with and without an answer the same total weight.
 
-    Raises ConfigError for ``balanced`` if all training windows are of one class, and for ``joint`` with label
-    smoothing.
+    Raises ConfigError for ``balanced`` if all training windows are of one class.
     """
 
     null_weight: Annotated[float, Range(0, above=True)] = 1.0
     label_smoothing: Annotated[float, Range(0, 1)] = 0.0
     null_share: float | None = None
-    joint: bool = False
     verifier_weight: Annotated[float, Range(0)] = 1.0
     verifier_null_weight: Annotated[float, Range(0, above=True)] | Literal["balanced"] | None = None
     tasks: ClassVar = ("span",)
 
     def __post_init__(self) -> None:
-        if self.joint and self.label_smoothing:
-            raise ConfigError("loss.label_smoothing: not available with loss.joint; set one of the two")
         if self.verifier_null_weight == "balanced" and self.null_share in (0.0, 1.0):
             raise ConfigError(
                 "loss.verifier_null_weight: balanced needs training windows with and without an answer, but"
@@ -84,13 +73,9 @@ class SpanLoss:
             )
 
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-        if self.joint:
-            loss = self._joint(logits, labels)
-        else:
-            start = self._boundary(logits.start, logits.null_start, labels.start, labels, before=True)
-            end = self._boundary(logits.end, logits.null_end, labels.end, labels, before=False)
-            loss = (start + end) / 2
-        loss = loss * self._class_weights(self.null_weight, labels)
+        start = self._boundary(logits.start, logits.null_start, labels.start, labels, before=True)
+        end = self._boundary(logits.end, logits.null_end, labels.end, labels, before=False)
+        loss = (start + end) / 2 * self._class_weights(self.null_weight, labels)
         return loss if logits.verifier is None else loss + self._verification(logits.verifier, labels)
 
     def _verification(self, odds: Float[Tensor, "B"], labels: SpanLabels) -> Float[Tensor, "B"]:
@@ -126,17 +111,6 @@ class SpanLoss:
         position, is_open = snap_outward(gold, classes[:, :-1].isfinite(), before=before)
         target = torch.where(labels.answerable & is_open, position, scores.shape[1])
         return cross_entropy(classes, target, self.label_smoothing)
-
-    def _joint(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
-        """Cross-entropy over all spans and the null, without the T² scores."""
-        start, end = at_least_float32(logits.start), at_least_float32(logits.end)
-        null = at_least_float32(logits.null_start + logits.null_end)
-        first, has_start = snap_outward(labels.start, start.isfinite(), before=True)
-        last, has_end = snap_outward(labels.end, end.isfinite(), before=False)
-        span = start.gather(1, first[:, None])[:, 0] + end.gather(1, last[:, None])[:, 0]
-        # "No answer" is one more outcome of the same softmax.
-        total = torch.logaddexp(log_sum_of_spans(start, end), null)
-        return total - torch.where(labels.answerable & has_start & has_end, span, null)
 
 
 @dataclass(frozen=True)
@@ -252,11 +226,6 @@ def build_loss(
     supplied["null_share"] = null_share
     accepted = {name: value for name, value in supplied.items() if accepts(target, name)}
     loss = target(**accepted, **arguments(target, section, supplied, where="loss", trusted=trusted))
-    if getattr(loss, "joint", False) and config.model.get("no_answer") == "verifier":
-        raise ConfigError(
-            "loss.joint: without a sentinel the null score is neutral in the softmaxes of start and end, but"
-            " not in one over spans; set model.no_answer=sentinel or both, or leave loss.joint out"
-        )
     if getattr(loss, "twin_odds", None) == "verifier" and config.model.get("no_answer", "both") == "sentinel":
         raise ConfigError(f"loss.twin_odds: verifier {NEEDS_VERIFIER}")
     if not callable(loss):

@@ -24,12 +24,6 @@ def masked_softmax(scores: Float[Tensor, ...], mask: Bool[Tensor, ...]) -> Float
     return fill(fill(scores, mask, torch.finfo(scores.dtype).min).softmax(-1), mask, 0.0)
 
 
-def masked_logsumexp(scores: Float[Tensor, "*R N"], mask: Bool[Tensor, "*R N"]) -> Float[Tensor, "*R"]:
-    """Log-sum-exp over the real entries of the last axis; 0 for a row without any."""
-    total = fill(scores, mask, torch.finfo(scores.dtype).min).logsumexp(-1)
-    return fill(total, mask.any(-1), 0.0)
-
-
 def at_least_float32(x: Float[Tensor, ...]) -> Float[Tensor, ...]:
     """``x`` in fp32 unless it is fp64: sums of exponentials and recurrences need it."""
     return x if x.dtype == torch.float64 else x.float()

@@ -295,10 +295,6 @@ class MatchLSTM(nn.Module):
     biases are redundant, as they are added to the same sum; ``all_biases=False`` keeps one in the attention
     and two in the gates, as in the equations and a standard LSTM: 3l² + l + (l + 1) and 4(3l² + 2l).
     ``kernel`` selects the implementation (``Kernel``), not the result.
-
-    ``attention_gain`` scales the initial W^q and W^p. At 1, tanh is nearly linear, and the passage's term of
-    w^T(W^q H^q + W^p h^p_i), which is the same for all question units, cancels in the softmax: attention
-    starts nearly uniform and independent of h^p_i. At 3, the two interact.
     """
 
     def __init__(
@@ -307,12 +303,10 @@ class MatchLSTM(nn.Module):
         hidden: int,
         *,
         all_biases: bool = True,
-        attention_gain: float = 1.0,
         kernel: Kernel = "auto",
     ) -> None:
         super().__init__()
         self.kernel: Kernel = kernel
-        self.attention_gain = attention_gain
         self.question = nn.Linear(in_dim, hidden, bias=all_biases)  # W^q
         self.passage = nn.Linear(in_dim, hidden)  # W^p
         self.state = nn.Linear(hidden, hidden, bias=all_biases)  # W^r
@@ -325,9 +319,7 @@ class MatchLSTM(nn.Module):
 
     def reset_parameters(self) -> None:
         """Glorot for inputs, orthogonal for the recurrence, forget gate bias 1."""
-        for part in (self.question, self.passage):
-            nn.init.xavier_uniform_(part.weight, gain=self.attention_gain)
-        for part in (self.state, self.score):
+        for part in (self.question, self.passage, self.state, self.score):
             nn.init.xavier_uniform_(part.weight)
         for part in (self.gates_passage, self.gates_attended, self.gates_state):
             for block in part.weight.data.chunk(4):

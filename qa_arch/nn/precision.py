@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -40,29 +39,6 @@ def cast_weights(model: nn.Module, precision: Precision) -> nn.Module:
         for encoder in encoders_of(model):
             encoder.backbone.to(torch.bfloat16)
     return model
-
-
-log = logging.getLogger(__name__)
-
-
-@cache
-def lstm_in_bf16() -> bool:
-    """Whether torch's LSTM runs on this CPU under bf16 autocast and agrees with fp32 up to rounding."""
-    # Asked for in the middle of a run: neither its random numbers nor its mode may change.
-    with torch.inference_mode(False), torch.enable_grad(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        x, lstm = torch.randn(3, 5, 8), nn.LSTM(8, 8, batch_first=True)
-        try:
-            with torch.autocast("cpu", torch.bfloat16):
-                states = lstm(x)[0]
-            states.sum().backward()
-            with torch.autocast("cpu", enabled=False):
-                agrees = torch.allclose(states.float(), lstm(x)[0], atol=0.02)
-        except RuntimeError:
-            agrees = False
-    if not agrees:
-        log.info("bf16: this processor has no LSTM in bf16; LSTMs run in fp32")
-    return agrees
 
 
 @cache

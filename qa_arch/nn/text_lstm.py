@@ -5,14 +5,11 @@ Axes: ``B`` texts, ``K`` units, ``W`` units of a window, ``D`` input width, ``l`
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from qa_arch.nn.masking import at_least_float32, reverse, select
-from qa_arch.nn.precision import lstm_in_bf16
 
 OPEN = 50.0
 """Pre-activation of a gate that is always open: its sigmoid is exactly 1, even in fp64."""
@@ -109,7 +106,7 @@ class SuBiLSTM(nn.Module):
 
     The final states of the two readings of the prefix are combined by elementwise maximum, likewise those of
     the suffix; the two maxima are concatenated. Prefixes and suffixes are cut to the ``window`` units nearest
-    to their own, which makes the quadratic cost linear.
+    to their own, which makes the quadratic cost linear. They run in at least fp32.
     """
 
     def __init__(self, in_dim: int, hidden: int, *, window: int) -> None:
@@ -146,10 +143,7 @@ def _final_states(
         assert isinstance(reader, nn.LSTM)
         states = lstm_exported(units, *reader.all_weights[0])
     else:
-        kind = units.device.type
-        is_autocast_on_cpu = kind == "cpu" and torch.is_autocast_enabled(kind)
-        fp32 = is_autocast_on_cpu and not torch.compiler.disable(lstm_in_bf16)()
-        with torch.autocast(kind, enabled=False) if fp32 else nullcontext():
-            states, _ = reader(at_least_float32(units) if fp32 else units)
+        with torch.autocast(units.device.type, enabled=False):
+            states, _ = reader(at_least_float32(units))
     last = (length - 1).view(B * K, 1, 1).expand(-1, 1, states.shape[-1])
     return states.gather(1, last).view(B, K, -1)

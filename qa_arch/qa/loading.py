@@ -42,10 +42,10 @@ from qa_arch.models.checkpoint_files import (
     run_config,
 )
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
+from qa_arch.nn.encoder_factory import bounded
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.precision import Precision, bf16_is_faster, cast_weights
 from qa_arch.nn.reading import device_of
-from qa_arch.nn.weight_files import bounded
 from qa_arch.qa import task
 from qa_arch.qa.reader import Reader
 from qa_arch.records import (

@@ -29,6 +29,7 @@ from qa_arch.features.vectors import WordVectors, vector_rows
 from qa_arch.features.windows import FeatureTable, check_ids, probe
 from qa_arch.manifest import module_of
 from qa_arch.metrics.abstention import confidences
+from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, run_model
 from qa_arch.qa.ranking import Ranking
@@ -445,5 +446,6 @@ def _longest_window(model: nn.Module, stated: int, unlimited: int) -> int:
     """Tokens of the longest window that a model, or every member of an ensemble, can read: ``stated`` if it
     is not known (a graph), ``unlimited`` if nothing limits it."""
     members: Any = getattr(model, "members", [model])
-    limits = [getattr(getattr(member, "encoder", member), "max_tokens", stated) for member in members]
+    encoders = [encoder_of(member) for member in members]
+    limits = [stated if encoder is None else encoder.max_tokens for encoder in encoders]
     return min(unlimited if limit is None else limit for limit in limits)

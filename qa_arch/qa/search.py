@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from qa_arch.config.schema import Decode
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import RunError
 from qa_arch.features.windows import FeatureTable
 from qa_arch.qa.ranking import Ranking, SpanCandidates, WindowRecord, char_spans, rank
 from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
@@ -43,13 +43,7 @@ def best_spans(
     pairs the ``n_best`` best starts with the ``n_best`` best ends, like the common SQuAD script; on a tie
     the better start wins. ``greedy`` takes the best start and then the best end for it, one span per
     window. NaN and +inf logits count as -inf.
-
-    Raises ConfigError if ``search`` is unknown or a limit is below 1.
     """
-    if n_best < 1 or max_answer_tokens < 1:
-        raise ConfigError(
-            f"decode: n_best={n_best} and max_answer_tokens={max_answer_tokens} must both be at least 1"
-        )
     start, end = logits.start.float(), logits.end.float()
     valid = start < torch.inf, end < torch.inf  # False for NaN
     invalid = (~valid[0]).sum(1) + (~valid[1]).sum(1)
@@ -60,11 +54,9 @@ def best_spans(
         first, last, score = _grid(start, end, null_start, null_end, max_answer_tokens, k)
     elif search == "band":
         first, last, score = _band(start, end, max_answer_tokens, k)
-    elif search == "greedy":  # mask all but the best start (the earliest on a tie)
+    else:  # mask all but the best start (the earliest on a tie)
         chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
         first, last, score = _band(start.masked_fill(~chosen, NEG_INF), end, max_answer_tokens, k)
-    else:
-        raise ConfigError(f"decode: search={search!r} is unknown; choose band, grid or greedy")
     unused = score == NEG_INF
     first, last = first.masked_fill(unused, 0), last.masked_fill(unused, 0)
     padding = (0, k - score.shape[1])  # to k ranks

@@ -35,14 +35,14 @@ from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError
 from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
-from qa_arch.features.vectors import WordVectors, assumed_shape, passage_vectors, vector_rows
-from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
+from qa_arch.features.vectors import WordVectors, passage_vectors, vector_rows, vector_width
+from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, check_window, probe
 from qa_arch.metrics.abstention import calibrate, fit_answerability
 from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
 from qa_arch.models import store
-from qa_arch.models.store import build_model, check_window, make_encoder, make_tokenizer
+from qa_arch.models.store import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.distillation import copy_layers
-from qa_arch.nn.encoder import AnyEncoder
+from qa_arch.nn.encoder import AnyEncoder, encoder_of
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
@@ -148,8 +148,8 @@ def reassemble(
     tables = {split: predictor.table(questions) for split, questions in sets.items()}
     _log_sizes(config, sets, tables)
     model, loss = predictor.model, _loss(config, tables, trusted)
-    # A user's model may call its encoder what it likes.
-    encoder = next(module for module in model.modules() if isinstance(module, AnyEncoder))
+    encoder = encoder_of(model)
+    assert isinstance(encoder, AnyEncoder)
     return SpanParts(sets, tables, predictor.vectors, model, loss, predictor.tokenizer, encoder)
 
 
@@ -168,7 +168,7 @@ def _log_sizes(config: Config, sets: Mapping[str, QuestionSet], tables: Mapping[
 
 
 def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parameters:
-    """Counts on the meta device. ``word_vectors`` is None if they are configured without a file.
+    """Counts on the meta device. ``word_vectors`` is None if there are any: a run chooses them by its data.
 
     Raises DataError if the vector file cannot be read, as its width is unknown.
     """
@@ -176,13 +176,13 @@ def count_parameters(config: Config, trusted: Sequence[str] = TRUSTED) -> Parame
     has_tokens = config.encoder.vocabulary or config.encoder.tokenizer or teachers  # else words alone
     if config.encoder.init == "random" and has_tokens:
         tokenizer = make_tokenizer(config.encoder, load_splits(config.data)["train"], teachers)
-    shape = assumed_shape(config.glove)
+    width = vector_width(config.glove)
     with torch.device("meta"):
         encoder = make_encoder(config, tokenizer)
-        vectors = None if shape is None else torch.empty(max(1, shape[0]), shape[1])
+        vectors = None if width is None else torch.empty(1, width)
         model = build_model(config.model, encoder, vectors, trusted)
     counts = parameter_blocks(model)
-    return replace(counts, word_vectors=None) if shape is not None and not shape[0] else counts
+    return counts if width is None else replace(counts, word_vectors=None)
 
 
 def save(folder: Path, parts: SpanParts) -> None:
@@ -196,7 +196,8 @@ def save(folder: Path, parts: SpanParts) -> None:
 def load(folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
     """Load what ``save`` wrote, and build the model with random weights; no sets, tables or loss."""
     encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
-    check_window(config, encoder)
+    name = str(config.encoder.name or config.encoder.family)
+    check_window(config.features.max_length, encoder.max_tokens, name)
     model = build_model(config.model, encoder, vectors, trusted)
     return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
 

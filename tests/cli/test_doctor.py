@@ -94,9 +94,10 @@ def test_hub_is_queried_once_and_never_offline(doctor, monkeypatch, tmp_path, of
     monkeypatch.setenv("HF_HUB_OFFLINE", offline)
     session = SimpleNamespace(head=lambda url, **_: requests.append(url) or SimpleNamespace(status_code=200))
     monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: session)
-    cached = tmp_path / "hub" / "models--roberta-base" / "snapshots" / "x"
-    cached.mkdir(parents=True)
-    (cached / "config.json").touch()
+    for file, text in (("refs/main", "x"), ("snapshots/x/config.json", "{}")):
+        path = tmp_path / "hub" / "models--roberta-base" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
     checks = doctor()[1]
     assert len(requests) == (offline == "0")
     assert (

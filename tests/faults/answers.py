@@ -89,7 +89,7 @@ FAULTS = (
     Fault(name="untrusted class is imported", at="require_trusted",
           test="test_untrusted_class_is_refused_without_import",
           old="not under(value, trusted)", new="not trusted"),
-    Fault(name="ensemble accepts different windows", at="_require_same_windows", test="tasks/test_ensemble",
+    Fault(name="ensemble accepts different windows", at="_require_same_windows", test="qa/test_ensemble",
           old="ours != theirs", new="ours > theirs"),
     Fault(name="F1 is averaged by batch", at="_mean_20", test="test_squad_scores",
           old="return 100.0 * sum(values) / total",

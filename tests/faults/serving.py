@@ -96,4 +96,7 @@ FAULTS = (
     Fault(name="file is continued with a refitted threshold", at="lines:_model_identity",
           test="test_refitted_threshold_or_temperature_changes_the_origin",
           old="scores={}, references={}, data={}, seconds=Seconds()", new="threshold=None, confidence=None"),
+    Fault(name="encoder of another name has no limit of its own", at="reader:longest_window",
+          test="test_question_limit_is_that_of_the_encoder_whatever_a_users_model_calls_it",
+          old="stated if encoder is None else encoder.max_tokens", new="stated"),
 )

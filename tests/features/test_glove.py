@@ -18,11 +18,11 @@ from qa_arch.features import cache
 from qa_arch.features import vectors as vectors_module
 from qa_arch.features.vectors import (
     WordVectors,
-    assumed_shape,
     file_vectors,
     packaged_vectors,
     passage_vectors,
     read_vectors,
+    vector_width,
 )
 from qa_arch.sweep import sources
 
@@ -252,15 +252,15 @@ def test_package_gives_the_vectors_of_the_text_file(package):
 def test_config_selects_the_package_and_logs_unknown_words(package, caplog):
     config = validate(compose(["model=proposed", "glove=6b_50d", "experiment=demo", "glove=6b_50d"]))
     assert (config.glove.use, config.glove.path) == (True, PACKAGED)
-    assert assumed_shape(config.glove) == (7, 4)
+    assert vector_width(config.glove) == 4
     table = type("Table", (), {"vocabulary": ("Mill", "unknown")})()
     caplog.set_level("INFO", logger="qa_arch")
     few = replace(config, glove=replace(config.glove, keep=1))
     assert passage_vectors(few, {"train": table}).words == ("the", "Mill", "mill")
     assert "50.0% of the distinct words have no vector" in caplog.text
-    assert assumed_shape(replace(config.glove, path=str(package[1]))) == (7, 4)
+    assert vector_width(replace(config.glove, path=str(package[1]))) == 4
     with pytest.raises(DataError, match=r"vectors have 4 numbers, but glove\.dim is 50"):
-        assumed_shape(replace(config.glove, dim=50))
+        vector_width(replace(config.glove, dim=50))
 
 
 def test_sweep_point_depends_on_the_content_of_the_package(package, monkeypatch):

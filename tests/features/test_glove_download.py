@@ -17,7 +17,7 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import PublishedVectors, require_vectors, validate
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.features import glove
-from qa_arch.features.vectors import assumed_shape, file_vectors, read_vectors
+from qa_arch.features.vectors import file_vectors, read_vectors, vector_width
 from qa_arch.sweep import point_key
 
 ARCHIVE = "glove.6B.zip"
@@ -180,7 +180,7 @@ def test_progress_is_a_bar_or_lines(server, settings, monkeypatch, caplog, place
 def test_nothing_is_asked_unless_training_needs_it(server, qa_arch, tmp_path, place):
     config = configured()
     key = point_key(config)
-    assert assumed_shape(config.glove) == (0, 50)
+    assert vector_width(config.glove) == 50
     common = ("debug=fast", "glove.name=6B.50d", f"runs_dir={tmp_path}", "model=proposed", "model.hidden=4")
     assert qa_arch("params", *common, "glove=file")[0] == 0
     assert qa_arch("train", *common, "glove=file", "--dry-run")[0] == 0

@@ -35,7 +35,6 @@ OPTIONS = {
         "head": partial(PointerHead, hidden=6, bidirectional=True),
         "no_answer": "both",
         "alignment": True,
-        "attention_gain": 2.0,
         "sentinel": "pooled",
     },
     "no_match_words_linear": {"match": False, "head": LinearHead, "matching": "words", "suffix_prefix": 2},
@@ -178,7 +177,6 @@ def test_same_seed_gives_the_same_shared_weights(tiny_encoder, head):
     ("options", "setting"),
     [
         ({"match": False, "alignment": True}, "model.alignment"),
-        ({"match": False, "attention_gain": 3.0}, "model.attention_gain"),
         ({"match": False, "sentinel": "pooled"}, "model.sentinel"),
         ({"no_answer": "verifier", "sentinel": "pooled"}, "model.sentinel"),
     ],

@@ -46,6 +46,22 @@ def test_checkpoint_names_are_recognised(tiny, tmp_path, monkeypatch):
         assert not names_checkpoint(other), other
 
 
+@pytest.mark.parametrize(
+    ("name", "owner"),
+    [
+        ("distilbert-base-cased-distilled-squad", "distilbert"),
+        ("distilbert-base-uncased-distilled-squad", "distilbert"),
+        ("bert-large-cased-whole-word-masking-finetuned-squad", "google-bert"),
+        ("bert-large-uncased-whole-word-masking-finetuned-squad", "google-bert"),
+    ],
+)
+def test_ids_that_once_had_no_owner_are_read_from_their_owner(hub, name, owner):
+    assert names_checkpoint(name)
+    assert record_folder(name).as_posix() == f"{owner}/{name}"
+    with pytest.raises(UnavailableError, match=f"^{owner}/{name}: neither"):
+        open_checkpoint(name)
+
+
 def test_folder_with_a_record_is_a_run(tiny, tmp_path):
     folder = shutil.copytree(tiny, tmp_path / "exported")
     (folder / "run.json").write_text("{}")

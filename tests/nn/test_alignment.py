@@ -4,7 +4,6 @@ import torch
 from nn.test_match_lstm import LENGTHS, example
 
 from qa_arch.models.proposed import EPSILON, Alignment
-from qa_arch.nn.match_lstm import MatchLSTM
 
 
 def normalized_projection(model, x):
@@ -58,13 +57,3 @@ def test_initial_change_is_small():
     x, mask = torch.randn(2, 9, 64), torch.ones(2, 9, dtype=torch.bool)
     change = model(x, x, mask, mask) - x
     assert 0 < change.norm() < 0.05 * x.norm()
-
-
-def test_attention_gain_scales_initial_attention_weights_only():
-    models = []
-    for gain in (1.0, 3.0):
-        torch.manual_seed(0)
-        models.append(dict(MatchLSTM(6, 5, attention_gain=gain).named_parameters()))
-    for name, weight in models[0].items():
-        factor = 3.0 if name in ("question.weight", "passage.weight") else 1.0
-        torch.testing.assert_close(models[1][name], factor * weight)

@@ -139,50 +139,6 @@ def span_scores(logits: SpanLogits, row: int) -> dict[tuple[int, int], torch.Ten
     return {span: score for span, score in scores.items() if score.isfinite()}
 
 
-def partly_closed_windows() -> tuple[SpanLogits, SpanLabels]:
-    """Four windows of seven tokens in double precision, some of them closed; in the last window all are."""
-    generator = torch.Generator().manual_seed(2)
-    start, end = torch.randn(2, 4, 7, generator=generator, dtype=torch.float64) * 3
-    start[:, 0], end[:, 0], start[1, 3:5], end[1, 4:], end[2, 2] = NEG_INF, NEG_INF, NEG_INF, NEG_INF, NEG_INF
-    start[3], end[3] = NEG_INF, NEG_INF
-    null = torch.randn(2, 4, generator=generator, dtype=torch.float64)
-    gold = SpanLabels(
-        torch.tensor([1, 2, 5, 1]), torch.tensor([4, 3, 5, 2]), torch.tensor([True, True, False, True]),
-        torch.ones(4),
-    )  # fmt: skip
-    return SpanLogits(start.requires_grad_(), end.requires_grad_(), *null), gold
-
-
-def test_joint_loss_is_one_softmax_over_all_spans():
-    logits, gold = partly_closed_windows()
-    expected = []
-    for row in range(4):
-        spans = span_scores(logits, row)
-        null = logits.null[row]
-        classes = torch.stack([*spans.values(), null])
-        right = spans.get((int(gold.start[row]), int(gold.end[row])), null) if gold.answerable[row] else null
-        expected.append(classes.logsumexp(0) - right)
-    actual = SpanLoss(joint=True)(logits, gold)
-    torch.testing.assert_close(actual, torch.stack(expected), rtol=0, atol=1e-12)
-
-    leaves = logits.start, logits.end
-    by_hand = torch.autograd.grad(torch.stack(expected).sum(), leaves)
-    for gradient, expected_gradient in zip(torch.autograd.grad(actual.sum(), leaves), by_hand, strict=True):
-        torch.testing.assert_close(gradient, expected_gradient, rtol=0, atol=1e-12)
-
-
-def test_joint_loss_is_finite_for_long_windows_and_large_scores():
-    start = (torch.randn(2, 384) * 100).requires_grad_()
-    logits = SpanLogits(start, torch.randn(2, 384) * 100, torch.zeros(2), torch.zeros(2))
-    gold = SpanLabels(torch.tensor([3, 0]), torch.tensor([9, 0]), torch.tensor([True, False]), torch.ones(2))
-    loss = SpanLoss(joint=True)(logits, gold)
-    loss.sum().backward()
-    assert loss.isfinite().all()
-    assert start.grad.isfinite().all()
-    # The gradient over all classes but the null sums to 1 - P(null).
-    assert -1e-4 < float(start.grad[1].sum()) < 1 + 1e-4
-
-
 def windows_with_verifier() -> tuple[SpanLogits, SpanLabels, torch.Tensor]:
     """Eight windows, three of them unanswerable, with a verifier; and the verifier's plain cross-entropy."""
     logits, gold = windows([True, False, True, False, False, True, True, True])
@@ -255,8 +211,6 @@ def test_impossible_loss_options_are_refused():
     for share, named in ((0.0, "all have one"), (1.0, "none have one")):
         with pytest.raises(ConfigError, match=named):
             SpanLoss(null_share=share, verifier_null_weight="balanced")
-    with pytest.raises(ConfigError, match=r"loss\.label_smoothing"):
-        SpanLoss(joint=True, label_smoothing=0.1)
 
 
 def composed(*overrides: str) -> Config:
@@ -277,7 +231,6 @@ def test_naming_the_default_loss_of_a_task_changes_nothing(model, choice, expect
     ("overrides", "expected"),
     [
         (["loss=label_smoothing", "loss.null_weight=0.5"], SpanLoss(0.5, 0.1, 0.25)),
-        (["loss=joint"], SpanLoss(joint=True, null_share=0.25)),
         (["loss=weighted_verifier"], SpanLoss(verifier_null_weight="balanced", null_share=0.25)),
         (["loss=twins", "loss.twin_weight=2"], TwinLoss(null_share=0.25, twin_weight=2.0)),
         (
@@ -296,7 +249,6 @@ def test_config_group_selects_the_loss(overrides, expected):
         (["loss=null_weight", "loss.null_weight=0"], "loss.null_weight: 0.0 is out of range, it must be > 0"),
         (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
         (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, but"),
-        (["model=ablation/verifier", "loss=joint"], "loss.joint: without a sentinel the null score"),
         (["model=proposed", "loss=verifier_twins"], "loss.twin_odds: verifier needs a model with a verifier"),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
         (["loss=sequence", "loss._target_=qa_arch.errors.RunError"], "RunError cannot be called"),

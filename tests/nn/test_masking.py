@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from qa_arch.nn.heads import neutral_null
 from qa_arch.nn.masking import (
     first_pieces,
     last_pieces,
     linear_fp32,
-    masked_logsumexp,
     masked_softmax,
     pool_words,
     put,
@@ -31,7 +31,7 @@ def plain_softmax(row: list[float]) -> list[float]:
 def test_masked_softmax_equals_plain_arithmetic():
     scores = torch.randn(3, 4, dtype=torch.float64) * 3
     weights = masked_softmax(scores, MASK)
-    total = masked_logsumexp(scores, MASK)
+    total = neutral_null(scores, MASK)
     for row in (0, 2):
         expected = torch.tensor(plain_softmax(scores[row][MASK[row]].tolist()), dtype=torch.float64)
         torch.testing.assert_close(weights[row][MASK[row]], expected)
@@ -43,7 +43,7 @@ def test_masked_softmax_equals_plain_arithmetic():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("function", [masked_softmax, masked_logsumexp])
+@pytest.mark.parametrize("function", [masked_softmax, neutral_null])
 def test_row_of_padding_is_zero_with_finite_gradient(function, dtype):
     scores = torch.randn(3, 4).to(dtype).requires_grad_()
     out = function(scores, MASK)

@@ -1,5 +1,7 @@
 """The match-LSTM against Wang & Jiang's equations, its fast loop against the plain one, and text LSTMs."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -195,9 +197,10 @@ def test_keys_and_queries_that_cancel_or_grow_stay_accurate():
         torch.testing.assert_close(actual, recur_plain(*arguments), rtol=0, atol=tolerance)
 
 
-def test_bf16_autocast_runs_text_lstm_in_fp32():
+@pytest.mark.parametrize("build", [TextLSTM, partial(SuBiLSTM, window=3)])
+def test_bf16_autocast_runs_text_lstm_in_fp32(build):
     torch.manual_seed(2)
-    model, x, mask = TextLSTM(4, 5), torch.randn(3, 6, 4), torch.arange(6) < torch.tensor([[6], [3], [1]])
+    model, x, mask = build(4, 5), torch.randn(3, 6, 4), torch.arange(6) < torch.tensor([[6], [3], [1]])
     with torch.autocast("cpu", torch.bfloat16):
         states = model(x.bfloat16(), mask)
     assert states.dtype == torch.float32

@@ -9,11 +9,13 @@ import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
+from torch import nn
 
 import qa_arch
 from qa_arch import Query, load
@@ -65,6 +67,14 @@ def test_question_that_is_cut_says_so_until_the_limit_is_raised(span_run, reader
     for limit in (23, 29):
         with pytest.raises(ConfigError, match=f"max_question: {limit} is out of range; give at least 24"):
             load(span_run, device="cpu", max_question=limit)
+
+
+def test_question_limit_is_that_of_the_encoder_whatever_a_users_model_calls_it(span_run):
+    reader = load(span_run, device="cpu")
+    reader.model = nn.Sequential(reader.model)
+    reader.config = replace(reader.config, features=replace(reader.config.features, max_length=60))
+    reader.raise_question_limit(28)
+    assert reader.longest == {"longest_question": 28, "longest_window": 64}
 
 
 def test_all_ways_of_calling_agree(reader, pairs):

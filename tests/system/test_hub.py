@@ -74,14 +74,19 @@ def test_hub_that_did_not_answer_is_not_called_the_users_choice(online, monkeypa
     assert hub.state() == "HF_HUB_OFFLINE is set"
 
 
-def test_model_in_a_cache_below_the_home_folder_is_found(tmp_path, monkeypatch):
-    (snapshot := tmp_path / "hub/models--me--model/snapshots/1").mkdir(parents=True)
-    (snapshot / "config.json").touch()
+@pytest.mark.parametrize(("here", "other"), [("main", "v1"), ("v1", "main")])
+def test_model_in_a_cache_below_the_home_folder_is_found_by_its_revision(tmp_path, monkeypatch, here, other):
+    """Without one it is ``main``, as for the hub's client: any other would fail when it is loaded."""
+    for file, text in ((f"refs/{here}", "1"), ("snapshots/1/config.json", "{}")):
+        path = tmp_path / "hub/models--me--model" / file
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("HF_HUB_CACHE", "~/hub")
-    assert hub.cached("models", "me/model")
+    assert hub.cached("models", "me/model", here)
+    assert not hub.cached("models", "me/model", other)
+    assert hub.cached("models", "me/model") == (here == "main")
     assert not hub.cached("models", "me/other")
-    assert not hub.cached("models", "me/model", "v1")
 
 
 # Revisions and configurations ----------------------------------------------------------------------

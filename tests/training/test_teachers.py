@@ -18,8 +18,8 @@ from qa_arch.features.batches import Collator
 from qa_arch.files import write_json
 from qa_arch.models.checkpoint_files import require_teacher
 from qa_arch.nn.encoder import encoder_of
+from qa_arch.nn.reading import run_model
 from qa_arch.qa import start
-from qa_arch.qa import teacher as teachers
 from qa_arch.qa.loading import average, load_predictor
 from qa_arch.tensors import Batch
 from qa_arch.training.fit import span_fitting
@@ -52,27 +52,30 @@ def assert_same_logits(actual, expected, **tolerance) -> None:
         torch.testing.assert_close(getattr(actual, name), getattr(expected, name), **tolerance)
 
 
-def teacher_for(parts, folder) -> teachers.Teacher:
-    """The teacher in ``folder``, ready for the training windows of ``parts``."""
-    teacher = teachers.Teacher(load_predictor(folder, device="cpu"), str(folder))
-    teacher.prepare(parts.tables["train"])
-    return teacher
+def teacher_in(folder) -> start.Teacher:
+    return start.Teacher(load_predictor(folder, device="cpu"), str(folder))
+
+
+def targets_of(parts, folder) -> start.SoftTargets:
+    """What the teacher in ``folder`` computes for the training windows of ``parts``."""
+    return teacher_in(folder).soft_targets(parts.tables["train"], None, 8, gpu=False)
 
 
 def test_precomputed_targets_match_a_live_teacher(assembled, teacher):
     """For any rows in any order, padded to the width of the batch."""
     parts = assembled("soft_targets")
-    live = teacher_for(parts, teacher)
+    live = load_predictor(teacher, device="cpu").model
     for rows in (ROWS, [20, 1], [7]):
         batch = batch_of(parts, rows)
-        assert_same_logits(parts.distiller.targets(batch), live.logits(batch), rtol=1e-5, atol=1e-5)
+        with torch.no_grad():
+            assert_same_logits(parts.distiller.targets(batch), live(batch), rtol=1e-5, atol=1e-5)
 
 
 @pytest.fixture
 def readings(monkeypatch):
     """One element for each time that a teacher reads all windows."""
-    run_model, readings = teachers.run_model, []
-    monkeypatch.setattr(teachers, "run_model", lambda *a, **k: (readings.append(1), run_model(*a, **k))[1])
+    run_model, readings = start.run_model, []
+    monkeypatch.setattr(start, "run_model", lambda *a, **k: (readings.append(1), run_model(*a, **k))[1])
     return readings
 
 
@@ -110,21 +113,24 @@ def test_targets_are_cached_by_windows_and_teacher(assembled, readings, tmp_path
 def test_teacher_keeps_its_own_precision(assembled, run_training, precision):
     folder = run_training("encoder.layers=4", "trainer.max_steps=1", f"trainer.precision={precision}").folder
     parts = assembled("soft_targets", f"distillation.teacher={folder}")
-    batch, teacher = batch_of(parts), teacher_for(parts, folder)
-    assert teacher.facts.precision == parts.distiller.facts.precision == precision
-    logits = teacher.logits(batch)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert_same_logits(teacher.logits(batch), logits, rtol=0, atol=0)
-    predictor = load_predictor(folder, device="cpu", precision=precision)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-        assert_same_logits(logits, predictor.model(batch), rtol=0, atol=0)
+    assert parts.distiller.facts.precision == precision
+    table = parts.tables["train"]
+    expected = run_model(
+        load_predictor(folder, device="cpu", precision=precision).model,
+        Collator(table, labels=False),
+        start.SoftTargets(table),
+        batch_size=8,
+        precision=precision,
+    )
+    batch = batch_of(parts)
+    assert_same_logits(targets_of(parts, folder)(batch), expected(batch), rtol=0, atol=0)
 
 
 def test_teacher_stays_in_eval_mode_without_gradients(configure, student, teacher):
     """Dropout would make its targets noisy, and gradients would double its memory."""
     config = configure(*student("soft_targets"))
     parts = start.assemble(config)
-    model = teacher_for(parts, teacher).model
+    model = teacher_in(teacher).model
     assert not any(m.training for m in model.modules())
     assert not any(p.requires_grad for p in model.parameters())
     module = TrainingModule(config, span_fitting(config, parts), total_steps=1).train()
@@ -184,9 +190,9 @@ def test_several_teachers_average_their_probabilities(assembled, run_training, s
     assert done.record.teacher.name == "teacher + other"
     parts = assembled("soft_targets", runs)
     batch = batch_of(parts)
-    expected = average([teacher_for(parts, folder).logits(batch) for folder in (teacher, other)])
+    expected = average([targets_of(parts, folder)(batch) for folder in (teacher, other)])
     assert_same_logits(parts.distiller.targets(batch), expected, rtol=1e-5, atol=1e-5)
-    facts = assembled("soft_targets").distiller.facts, teacher_for(parts, other).facts, done.record.teacher
+    facts = assembled("soft_targets").distiller.facts, teacher_in(other).facts, done.record.teacher
     assert len({item.fingerprint for item in facts}) == 3
 
 

@@ -18,7 +18,7 @@ from qa_arch.extras.inspection.layers import MATCH, MEAN, AttentionLayer, Inspec
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, Window, assemble
-from qa_arch.nn.encoder import encoder_of
+from qa_arch.nn.encoder import encoders_of
 from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.nn.precision import Precision, mixed
 from qa_arch.nn.reading import device_of
@@ -56,7 +56,7 @@ def inspect_question(
     batch = batch.to(device_of(predictor.model))
     matching = find_match_lstm(predictor.model)
     layers: list[AttentionLayer] = []
-    if only is None and encoder_of(predictor.model) is not None:
+    if only is None and encoders_of(predictor.model):
         layers += _encoder_layers(predictor, example, table, row, batch)
     if matching is not None:
         layers.append(_match_layer(predictor, matching, example, table, row, batch))
@@ -144,9 +144,7 @@ def attention_weights(
     The model, which has an encoder, reads ``batch`` with eager attention, as fused kernels return no
     probabilities. Raises RunError for encoders with sparse attention (Longformer) or none (FNet).
     """
-    encoder = encoder_of(model)
-    assert encoder is not None
-    backbone = encoder.backbone
+    backbone = encoders_of(model)[0].backbone
     kind = backbone.config.model_type
     implementation = backbone.config._attn_implementation
     outputs: list[Any] = []

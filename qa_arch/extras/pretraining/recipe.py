@@ -36,10 +36,10 @@ from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageL
 from qa_arch.extras.pretraining.transformer import MultiHeadAttention
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
-from qa_arch.features.windows import probe
+from qa_arch.features.windows import check_window, probe
 from qa_arch.manifest import from_extras
 from qa_arch.models import store
-from qa_arch.models.store import build_model, check_model, check_window, make_encoder, tokenizer_of
+from qa_arch.models.store import build_model, check_model, make_encoder, tokenizer_of
 from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
@@ -416,7 +416,8 @@ def load(
     """The language model of a finished run."""
     config, saved = validate(record.config), folder / MODEL
     encoder: Any = store.load_encoder(saved)
-    check_window(config, encoder)
+    name = str(config.encoder.name or config.encoder.family)
+    check_window(config.features.max_length, encoder.max_tokens, name)
     model = build_model(config.model, encoder, trusted=trusted, inputs=INPUTS)
     store.load_weights(saved, model)
     tokenizer = store.load_tokenizer(saved)

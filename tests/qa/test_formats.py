@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from decode.synthetic_windows import make_windows, rank_windows
+from qa.synthetic_windows import make_windows, rank_windows
 
 from qa_arch.qa.files import FINITE, nbest, null_odds, predictions, write_parts
 from qa_arch.qa.ranking import Ranking

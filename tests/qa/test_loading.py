@@ -22,8 +22,8 @@ from qa_arch.qa.loading import load_predictor
 
 
 @pytest.fixture
-def copied(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "copy")
+def copied(span_run, tmp_path):
+    return shutil.copytree(span_run, tmp_path / "copy")
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from decode.synthetic_windows import make_windows, rank_windows
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from qa.synthetic_windows import make_windows, rank_windows
 
 from qa_arch.errors import RunError
 from qa_arch.qa.ranking import SpanCandidates, char_spans, rank
