@@ -156,7 +156,7 @@ def watching(doing: str, unit: str) -> Iterator[Callable[..., None]]:
         if first is None:
             first, logged = (now, done, units), now
             if bar:
-                bar.add_task(doing, completed=done, total=total, steps=steps, figures=())
+                bar.add_task(doing, completed=int(done), total=total, steps=steps, figures=())
             return
         seconds = max(now - first[0], 1e-9)
         figures = [f"{(units - first[2]) / seconds:,.1f}/s"]
