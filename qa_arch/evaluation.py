@@ -1,6 +1,6 @@
 """Score run folders: which set a run may be scored on, its operating points, rows of questions and files.
 
-The only scoring path of spans, at the end of training (``evaluate_splits``) and by ``qa-arch evaluate``
+The only scoring path of spans, at the end of training (``train_spans``) and by ``qa-arch evaluate``
 (``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
 ``score`` the scores, and writes the files; a recipe brings its own ``score``, and ``add_scores`` takes
 either. A set may be scored if the run was not trained on its articles and the config leaves it open: with
@@ -51,7 +51,6 @@ from qa_arch.records import (
     Points,
     RunRecord,
     SplitFacts,
-    Threshold,
     changing,
     questions_folder,
     read_record,
@@ -414,34 +413,6 @@ def score(
     if split != CALIBRATION:
         write_parts(target, [outputs], threshold, candidates=False)  # those are 20 times larger
     return points, rows_hash
-
-
-def evaluate_splits(
-    record: RunRecord,
-    predictor: Reader,
-    parts: task.SpanParts,
-    folder: Path,
-    trusted: Sequence[str] = TRUSTED,
-) -> RunRecord:
-    """Fit on calibration, then score calibration and, if it is open, dev; return the record with the results.
-
-    Its ``seconds.predict`` are those of the last split: dev, or calibration if dev stays closed.
-    """
-    scores, rows, references, seconds = {}, {}, {}, 0.0
-    fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
-    calibration = parts.sets.get(CALIBRATION)
-    steps = record.epochs[-1].step if record.epochs else None
-    for split in (CALIBRATION, DEV):
-        if split not in parts.sets:
-            continue
-        reading = predict(predictor, parts.sets[split], table=parts.tables[split])
-        if split == CALIBRATION:
-            fits = calibrate(predictor, reading)
-        scores[split], rows[split] = score(predictor, reading, folder, split=split, steps=steps)
-        references[split] = reference_scores(predictor.config, calibration, parts.sets[split], trusted)
-        seconds = round(reading.seconds, 3)
-    times = replace(record.seconds, predict=seconds)
-    return replace(record, scores=scores, rows=rows, references=references, seconds=times, **vars(fits))
 
 
 def calibrate(predictor: Reader, calibration: Reading) -> Fits:

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from itertools import count
 from json import JSONDecodeError
 from pathlib import Path
@@ -56,11 +56,6 @@ SCRUBBED = (
 The user's wandb key, mode and project are kept. With SLURM's task variables Lightning would treat a point as
 one rank of the whole job.
 """
-SHARED = (
-    *("name", "timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb", "nodes"),
-    "stderr_to_stdout",
-)
-"""Parameters that submitit shares between clusters; all others take the cluster's name as a prefix."""
 MAX_TIMEOUTS = "max_num_timeout"
 """Parameter of submitit's constructor, not of ``update_parameters``."""
 JOBS = "submitit"
@@ -89,8 +84,10 @@ def state_of(folder: Path) -> tuple[State, RunRecord | None]:
 
     A point that has begun, which its log shows, and has no record has failed.
     """
+    # Asked first: a point writes its record before it drops its lock.
+    is_held = holder(folder)
     record = record_of(folder)
-    if holder(folder):
+    if is_held:
         return "running", record
     if record is None:
         return "failed" if (folder / LOG).exists() or (folder / RECORD).exists() else "queued", None
@@ -195,11 +192,19 @@ class Process:
             record_end(self.folder, self.before, "killed", "interrupted")
         elif code < 0:
             hint = " (by the kernel if the machine ran out of memory)" if -code == signal.SIGKILL else ""
-            record_end(self.folder, self.before, "killed", f"killed by {signal.Signals(-code).name}{hint}")
+            record_end(self.folder, self.before, "killed", f"killed by {signal_name(-code)}{hint}")
         else:
             text = (self.folder / LOG).read_text(encoding="utf-8", errors="replace")
             lines = [line for line in text.splitlines() if line.strip()]
             record_end(self.folder, self.before, "failed", lines[-1] if lines else f"exit code {code}")
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL`` for 9; most real-time signals have no name."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Here:
@@ -455,7 +460,9 @@ def require_submittable(
 def _executor(kind: str, parameters: Mapping[str, Any], folder: Path, at_a_time: int | None) -> Any:
     """submitit's executor with the parameters of ``hydra.launcher``."""
     import submitit
+    from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf
 
+    shared = {field.name for field in fields(BaseQueueConf)}  # all others take the cluster's name as a prefix
     settings = {key: value for key, value in parameters.items() if value is not None}
     if at_a_time and kind == "slurm":
         settings["array_parallelism"] = at_a_time
@@ -463,7 +470,7 @@ def _executor(kind: str, parameters: Mapping[str, Any], folder: Path, at_a_time:
     try:
         made = submitit.AutoExecutor(folder.absolute() / JOBS / "%j", cluster=kind, **timeouts)
         made.update_parameters(
-            **{key if key in SHARED else f"{kind}_{key}": value for key, value in settings.items()}
+            **{key if key in shared else f"{kind}_{key}": value for key, value in settings.items()}
         )
     except (AssertionError, NameError, RuntimeError, TypeError, ValueError) as error:
         raise ConfigError(f"hydra/launcher=submitit_{kind}: {one_line(error)}") from error

@@ -118,12 +118,6 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-if __name__ == "__main__":
-    tie()
-    del sys.argv[0]
-    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-
-
 @dataclass(frozen=True)
 class Launched:
     """Rank of this process among the processes of a run."""
@@ -211,3 +205,9 @@ def gc_disabled() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+if __name__ == "__main__":
+    tie()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,15 +1,13 @@
-"""What identifies a run: hashes of settings and inputs, commit, versions; and accesses to a held-out dev set.
+"""What identifies a run: hashes of settings, inputs and code, versions, and the run that its encoder is of.
 
-``experiments/<name>/dev_openings.jsonl`` has one JSON object per access and is append-only: which runs were
-scored on the dev set, and when, is part of a result.
+Also which runs of an experiment may be scored on its held-out dev set, and which were:
 
-Pre-training runs that other runs start from: ``encoder.name=RUN``. No torch here.
+- ``experiments/NAME/registered.json`` is written before they are trained, with hashes of the settings of each
+  planned run, of the sets and of the code. ``qa-arch evaluate --final`` scores no other run of that
+  experiment, and none that was trained, or would be scored, by other code. Hashes are compared as stored.
+- ``experiments/NAME/dev_openings.jsonl`` has one JSON object per access, and is append-only.
 
-Pre-registered experiments: which runs may be scored on a closed dev set, fixed before they are trained.
-
-``experiments/NAME/registered.json`` holds a hash of the settings of each planned run, the hashes of the sets,
-and a hash of the code. ``qa-arch evaluate --final`` scores no other run of that experiment on dev, and none
-that was trained, or would be scored, by other code. Hashes are compared as they are stored.
+No torch here.
 """
 
 from __future__ import annotations

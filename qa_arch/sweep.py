@@ -117,12 +117,10 @@ def grid_name(fixed: Iterable[str], swept: Iterable[str]) -> str:
 
 
 def default_folder(base: Path, grid: str, swept: Sequence[str]) -> Path:
-    """Folder of a sweep below ``base``; one that was started with its settings in another order keeps its
-    own."""
+    """Folder of a sweep below ``base``; the order of the ``swept`` settings does not matter."""
     digest = hashlib.sha256(grid.encode()).hexdigest()[:8]
-    short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in swept)
-    folder = base / "-".join(part for part in ("sweep", short[:60], digest) if part)
-    return next(filter(Path.is_dir, [folder, *sorted(base.glob(f"sweep-*{digest}"))]), folder)
+    short = "-".join(key.rpartition(".")[2].rpartition("/")[2] for key in sorted(swept))
+    return base / "-".join(part for part in ("sweep", short[:60], digest) if part)
 
 
 # Points before they start -------------------------------------------------------------------------------
@@ -416,9 +414,9 @@ class Sweep:
         """
         planned = self._placed(plan(composed, **self.options))
         # Checked without the lock, so that a dry run waits for nobody.
-        pool = launchers.device_pool(self.settings, planned.values())
         waiting = {point: planned[point] for point in select(self.folder, planned, UNFINISHED)}
-        check(waiting, pool if waiting else None, local=self.local, missing=self.missing)
+        pool = launchers.device_pool(self.settings, waiting.values())
+        check(waiting, pool, local=self.local, missing=self.missing)
         if self.missing is not None:
             return [0.0] * len(planned)  # a search needs a value of every point
         with hold(self.folder, "sweep"):

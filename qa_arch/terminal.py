@@ -8,11 +8,13 @@ consoles, which escape the text that they draw.
 from __future__ import annotations
 
 import codecs
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
+log = logging.getLogger(__name__)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]|[\ud800-\udfff]")
 """Control characters except tab and newline, changes of text direction, and lone surrogates."""
@@ -28,6 +31,8 @@ _BAR = re.compile(r"\r|(\x1b\[A)+")
 """Start of a write by a library's progress bar: a carriage return, or only cursor-up sequences."""
 BAR = 10, 40
 """Minimum and maximum width of a progress bar, in characters."""
+EVERY_SECONDS = 30.0
+"""Seconds between lines of progress in the log."""
 
 
 def escape_controls(text: str) -> str:
@@ -103,8 +108,9 @@ def console(**options: Any) -> Console:
     return GuardedConsole(**{"file": stream, "markup": False, "emoji": False, **options})
 
 
-def progress_bar(console: Console) -> Progress:
-    """One line of ``console`` for each task: its description, a bar, steps, and the field ``figures``.
+def progress_bar(console: Console, *, redirect_stdout: bool = True) -> Progress:
+    """One line of ``console`` for each task: its description, a bar, steps (or the field ``steps``), and the
+    field ``figures``.
 
     On a narrow console the last figures are dropped first, then the description is cut; the bar stays.
     """
@@ -115,7 +121,7 @@ def progress_bar(console: Console) -> Progress:
     class Line(ProgressColumn):
         def render(self, task: Task) -> Table:
             width = console.width
-            line = f"{task.completed:.0f}/{task.total or 0:.0f}"
+            line = task.fields.get("steps") or f"{task.completed:.0f}/{task.total or 0:.0f}"
             for figure in task.fields["figures"]:
                 if len(task.description) + BAR[0] + len(line) + len(figure) + 4 > width:
                     break
@@ -126,4 +132,42 @@ def progress_bar(console: Console) -> Progress:
             grid.add_row(title, ProgressBar(total=task.total, completed=task.completed, width=bar), line)
             return grid
 
-    return Progress(Line(), console=console, transient=True)
+    return Progress(Line(), console=console, transient=True, redirect_stdout=redirect_stdout)
+
+
+@contextmanager
+def watching(doing: str, unit: str) -> Iterator[Callable[..., None]]:
+    """Yield ``watch(done, total, count=done)``: a bar on standard error if that is a terminal, else lines in
+    the log.
+
+    The rate is that of ``count``, in ``unit``; the time left is by ``done`` of ``total``, unless that is
+    None. Both leave out what was done before the first call, such as loading a model.
+    """
+    screen = console(stderr=True)
+    bar = progress_bar(screen, redirect_stdout=False) if screen.is_terminal else None
+    first: tuple[float, float, float] | None = None
+    logged = 0.0
+
+    def watch(done: float, total: float | None, count: float | None = None) -> None:
+        nonlocal first, logged
+        now, units = time.monotonic(), done if count is None else count
+        of_all = f" of {total:,.0f}" if total and count is None else ""
+        steps = f"{units:,.0f}{of_all} {unit}"
+        if first is None:
+            first, logged = (now, done, units), now
+            if bar:
+                bar.add_task(doing, completed=int(done), total=total, steps=steps, figures=())
+            return
+        seconds = max(now - first[0], 1e-9)
+        figures = [f"{(units - first[2]) / seconds:,.1f}/s"]
+        if total:
+            left = seconds * (total - done) / max(done - first[1], 1)
+            figures.append(f"{clock(left)} left")
+        if bar:
+            bar.update(bar.task_ids[0], completed=done, total=total, steps=steps, figures=figures)
+        elif now - logged >= EVERY_SECONDS:
+            logged = now
+            log.info("%s: %s", doing, ", ".join([steps, *figures]))
+
+    with bar or nullcontext():
+        yield watch

@@ -25,7 +25,7 @@ from qa_arch.metrics.squad import ENGLISH
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.process import gc_disabled
 from qa_arch.records import ADOPTED, CALIBRATION, DEV, read_trained
-from qa_arch.terminal import counted
+from qa_arch.terminal import counted, watching
 
 _MODEL_OPTIONS = ("decode", "set", "device", "precision", "trust", "config_dir")
 _ANSWER_OPTIONS = ("na_prob", "data", "seed", "missing", "calibration_predictions", "calibration_na_prob")
@@ -101,7 +101,6 @@ def _adopt_model(args: argparse.Namespace) -> int:
         changes = {**changes, "decode": {**decode[1], **changes.get("decode", {})}}
     with gc_disabled():
         from qa_arch.adopt import adopt_model, label
-        from qa_arch.cli.watch import watching
     if args.folder:
         folder = Path(args.folder)
     elif checkpoint is not None:

@@ -39,6 +39,7 @@ from qa_arch.metrics.squad import (
     score_questions,
 )
 from qa_arch.process import gc_disabled
+from qa_arch.terminal import watching
 from qa_arch.types import Protocol, rules_of
 
 EXIT_MISSING = 3
@@ -194,7 +195,6 @@ def _score_run(args: argparse.Namespace) -> int:
         )
     with gc_disabled():
         from qa_arch.adopt import adopt_model
-        from qa_arch.cli.watch import watching
         from qa_arch.evaluation import Permission, evaluate_run
 
     load, loaded = partial(open_predictor, [source], args), None

@@ -9,6 +9,7 @@ from qa_arch import hub
 from qa_arch.cli.runs import add_options, open_reader, require_runs
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
+from qa_arch.terminal import watching
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +51,6 @@ def run(args: argparse.Namespace) -> int:
 
         export_hf(predictor, out, Path(args.run_folder))
     else:
-        from qa_arch.cli.watch import watching
         from qa_arch.export.onnx import export_onnx
 
         with watching("checking", "windows") as watch:

@@ -29,7 +29,7 @@ from qa_arch.files import hold
 from qa_arch.qa.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
 from qa_arch.serving.ray import actors
-from qa_arch.terminal import counted
+from qa_arch.terminal import counted, watching
 
 log = logging.getLogger(__name__)
 SETTINGS = ("precision", "batch_size", "max_question")
@@ -85,7 +85,6 @@ def run(args: argparse.Namespace) -> int:
 
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
-    from qa_arch.cli.watch import watching
     from qa_arch.metrics.squad import abstention_warning
     from qa_arch.qa.files import threshold_on, write_parts
 
@@ -111,10 +110,8 @@ def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
         raise ConfigError("--data: give one file of JSON lines; join several: cat A B | ... --data -")
     if args.actors is not None and args.on != "ray":
         raise ConfigError("--actors is for --on ray")
-    from qa_arch.cli.watch import watching_file
-
     load = partial(load_answering, args, options)
-    with watching_file("predicting", "questions") as watch:
+    with watching("predicting", "questions") as watch:
         summary = answer_file(
             args.data[0],
             args.out,

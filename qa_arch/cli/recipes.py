@@ -15,6 +15,7 @@ from qa_arch.errors import RunError
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.process import gc_disabled
 from qa_arch.records import DEV, Points, read_trained
+from qa_arch.terminal import watching
 
 
 def add_evaluate(commands: Any, run_help: str, data_help: str) -> None:
@@ -38,7 +39,6 @@ def _evaluate(args: argparse.Namespace) -> int:
     if (entry := recipe_of(config.model)) is None:
         raise RunError(f"{folder}: finds spans; score it with qa-arch evaluate --run")
     with gc_disabled():
-        from qa_arch.cli.watch import watching
         from qa_arch.evaluation import Permission, add_scores, open_permitted, predict
 
         recipe, source = entry.load(), import_module(entry.data)

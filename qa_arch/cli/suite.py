@@ -30,6 +30,7 @@ from qa_arch.records import RunRecord, Runs, SplitFacts, find_runs, read_record,
 from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import print_table
+from qa_arch.terminal import watching
 from qa_arch.types import Language
 
 log = logging.getLogger(__name__)
@@ -105,7 +106,6 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
     if not any(missing.values()):
         return runs
     with gc_disabled():
-        from qa_arch.cli.watch import watching
         from qa_arch.evaluation import evaluate_run
 
     for folder, names in missing.items():

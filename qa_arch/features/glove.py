@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import logging
 import shutil
-import time
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
 from http.client import HTTPException
 from math import inf
 from pathlib import Path
 from urllib.request import Request, urlopen
 from zipfile import BadZipFile, ZipFile
 
-from qa_arch import terminal
 from qa_arch.config.schema import Glove
 from qa_arch.errors import DataError, UnavailableError, first_line
 from qa_arch.files import hold, replacing
+from qa_arch.terminal import watching
 
 log = logging.getLogger(__name__)
 FOLDER = "https://nlp.stanford.edu/data/"
@@ -34,8 +31,6 @@ ARCHIVES = {
 BLOCK = 2**20
 TIMEOUT = 30.0
 """Seconds without a byte after which a connection counts as broken."""
-EVERY_SECONDS, BAR_SECONDS = 30.0, 0.2
-"""Seconds between lines, and between changes of the bar."""
 MB = 1e6
 
 
@@ -92,35 +87,12 @@ def _receive(url: str, part: Path, done: int, size: int) -> None:
                 f"{url}: has {done + int(length):,} bytes, not the {size:,} that were published; give the"
                 " vectors by path (glove.path=FILE)"
             )
-        with part.open("ab" if done else "wb") as file, _shown(part.stem, done, size) as show:
+        with part.open("ab" if done else "wb") as file, watching(part.stem, "MB") as watch:
+            watch(done / MB, size / MB)
             while block := response.read(min(BLOCK, size - done)):
                 file.write(block)
                 done += len(block)
-                show(done)
-
-
-@contextmanager
-def _shown(title: str, first: int, size: int) -> Iterator[Callable[[int], None]]:
-    """Yield what shows the bytes received so far, on a bar or, without a terminal, in lines."""
-    console = terminal.console(stderr=True)
-    bar = terminal.progress_bar(console) if console.is_terminal else None
-    begin = shown = time.monotonic()
-    task = bar.add_task(f"{title}, MB", total=size / MB, figures=()) if bar else None
-
-    def show(done: int) -> None:
-        nonlocal shown
-        now = time.monotonic()
-        if now - shown < (BAR_SECONDS if bar else EVERY_SECONDS):
-            return
-        shown, rate = now, (done - first) / (now - begin)
-        figures = f"{terminal.clock((size - done) / rate)} left", f"{rate / MB:.1f} MB/s"
-        if bar and task is not None:
-            bar.update(task, completed=done / MB, figures=figures)
-        else:
-            log.info("%s: %.0f of %.0f MB, %s", title, done / MB, size / MB, ", ".join(figures))
-
-    with bar or nullcontext():
-        yield show
+                watch(done / MB, size / MB)
 
 
 def _unpack(archive: Path, text: Path) -> None:

@@ -277,5 +277,4 @@ def restore_random_state(state: dict[str, Any]) -> None:
     np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
     torch.set_rng_state(state["torch"].cpu())
     if state["cuda"] and torch.cuda.is_available():
-        own = min(torch.cuda.current_device(), len(state["cuda"]) - 1)  # older checkpoints have all devices
-        torch.cuda.set_rng_state(state["cuda"][own].cpu())
+        torch.cuda.set_rng_state(state["cuda"][0].cpu())

@@ -29,7 +29,7 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
 from qa_arch.config.machine import has_logger
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
-from qa_arch.config.target import CALLBACKS, arguments, locate, require_packages
+from qa_arch.config.target import CALLBACKS, arguments, locate
 from qa_arch.errors import ConfigError, one_line
 from qa_arch.models import store
 from qa_arch.nn.features import forward_flops
@@ -107,8 +107,6 @@ def require_machine(settings: Trainer) -> None:
         )
     if settings.optimizer_bits == 8 and not gpu:
         raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
-    if settings.optimizer_bits == 8:
-        require_packages("8bit", "trainer.optimizer_bits", ", or use 32")
     count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
     if count is not None and isinstance(settings.devices, int) and settings.devices > count:
         raise ConfigError(
@@ -188,8 +186,8 @@ def fit(
     parts: Fitting,
     folder: Path,
     *,
-    resume: bool,
-    publish: Callable[[list[dict[str, Any]]], Any],
+    resume: bool = False,
+    publish: Callable[[list[dict[str, Any]]], Any] = lambda epochs: None,
     loggers: Sequence[Logger] = (),
     callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:

@@ -50,8 +50,6 @@ def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:
         known[GLOVE] = None if saved is None else saved.fingerprint
     if record.encoder is not None:
         known[ENCODER] = record.encoder.run_hash
-    elif record.setting("encoder", "init") == "pretrained":  # from the hub, or a folder of an older record
-        known[ENCODER] = None
     if record.teacher is not None:
         known[TEACHER] = record.teacher.fingerprint
     if record.parent is not None:

@@ -9,7 +9,7 @@ import logging
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from os import PathLike
@@ -24,12 +24,12 @@ from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packa
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
 from qa_arch.features.glove import fetch
 from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, write_atomic
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
 from qa_arch.process import gc_disabled, launched
-from qa_arch.provenance import ENCODER, identify
+from qa_arch.provenance import ENCODER, identify, new_record, now
 from qa_arch.records import RECORD, RunRecord, clear_run, read_record, read_trained
 
 log = logging.getLogger(__name__)
@@ -156,14 +156,16 @@ def require_runnable(
                 require_files(job.config)
         if here:
             require_hub([job.config for job in jobs])
-    with gc_disabled():  # import everything for training at once, after the checks that need no torch
-        import_module("qa_arch.training.run")
+    with gc_disabled():  # import what trains at once, after the checks that need no torch
+        from qa_arch.models.store import check_encoder
+        from qa_arch.training.fit import require_machine
     for job in jobs:
         with named(job.title):
             check_components(job.config, job.trusted)
     for job in jobs if here else ():
         with collecting(missing), named(job.title):
-            check_machine(job.config)
+            require_machine(job.config.trainer)
+            check_encoder(job.config)
     for job in jobs if here and missing is None else ():
         if job.config.glove.use:
             fetch(job.config.glove)
@@ -215,16 +217,6 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
         change.check(config)
 
 
-def check_machine(config: Config) -> None:
-    """Raise ConfigError or UnavailableError if this machine lacks the devices, or settings contradict the
-    encoder, which is not loaded."""
-    from qa_arch.models.store import check_encoder
-    from qa_arch.training.fit import require_machine
-
-    require_machine(config.trainer)
-    check_encoder(config)
-
-
 def require_usable(job: Job) -> None:
     """Raise RunError if the job's folder would be overwritten or belongs to another config."""
     folder = job.folder
@@ -258,31 +250,38 @@ def require_usable(job: Job) -> None:
 
 def train(job: Job, *, log_errors: bool = False) -> RunRecord:
     """Train a checked job and return its record; with ``log_errors`` log a failure instead of raising it."""
-    require_usable(job)  # before the folder is created and locked
-    with hold(job.folder, "run"):
-        require_usable(job)  # again: another process may have used the folder meanwhile
-        if job.is_done:
+    begun = now()
+    try:
+        with hold(job.folder, "run"):
+            return _train_locked(job)
+    except Exception as error:
+        if not log_errors:
+            raise
+        log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
+        with suppress(QaArchError):
             record = read_record(job.folder)
-            _require_same_inputs(job, record)
-            log.info("%s: already finished, nothing to do", job.folder)
-            return record
-        from qa_arch.config.compose import to_yaml
-        from qa_arch.training import run
+            if record.created >= begun:  # else that of an earlier attempt, if any
+                return record
+        return new_record(asdict(job.config), status="failed", error=one_line(error))
 
-        if job.if_exists == "replace":
-            clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
-        write_atomic(job.folder / CONFIG, to_yaml(job.raw))
-        log.info("run: %s", job.folder)
-        try:
-            resume, options = job.if_exists == "resume", [*job.options, *job.machine]
-            return run.train(
-                job.config, folder=job.folder, resume=resume, trusted=job.trusted, options=options
-            )
-        except Exception as error:
-            if not log_errors:
-                raise
-            log.error("%s: failed (%s: %s)", job.folder, type(error).__name__, error)
-            return read_record(job.folder)
+
+def _train_locked(job: Job) -> RunRecord:
+    """Train in the locked folder of the job, unless it is done."""
+    require_usable(job)  # again: another process may have used the folder since it was checked
+    if job.is_done:
+        record = read_record(job.folder)
+        _require_same_inputs(job, record)
+        log.info("%s: already finished, nothing to do", job.folder)
+        return record
+    from qa_arch.config.compose import to_yaml
+    from qa_arch.training import run
+
+    if job.if_exists == "replace":
+        clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
+    write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+    log.info("run: %s", job.folder)
+    resume, options = job.if_exists == "resume", [*job.options, *job.machine]
+    return run.train(job.config, folder=job.folder, resume=resume, trusted=job.trusted, options=options)
 
 
 def follow(job: Job) -> None:

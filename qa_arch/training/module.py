@@ -55,9 +55,8 @@ class Fitting:
     scores: Callable[[Any], dict[str, float]]
     """What the collector has -> ``calibration_*`` scores of an epoch."""
     monitor: str | None = None
-    """Calibration score that selects the best epoch, in place of ``trainer.select``."""
-    has_validation_loss: bool = True
-    """Whether the loss of the calibration split is computed and recorded with its scores."""
+    """Calibration score that selects the best epoch; None: that of ``trainer.select``, and the loss of the
+    calibration split is computed and recorded as well."""
     distiller: Any = None
     """Computes the loss if there is a teacher."""
     callbacks: Callable[[], Sequence[pl.Callback]] = tuple
@@ -218,14 +217,14 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         output = self.model(batch)
         self.collector.add(batch, output)
-        if self.parts.has_validation_loss:
+        if self.parts.monitor is None:
             weight = batch.weight
             total = (self.loss(output, batch.labels) * weight).sum()
             self.eval_sums += torch.stack([total, weight.sum()]).to(self.eval_sums.dtype)
 
     def on_validation_epoch_end(self) -> None:
         scores = self.parts.scores(gather(self.collector))
-        if self.parts.has_validation_loss:
+        if self.parts.monitor is None:
             loss, windows = self._sum_over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
         # ``History`` passes them to the loggers, once per epoch.

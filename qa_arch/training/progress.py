@@ -54,8 +54,6 @@ class History(pl.Callback):
     epochs: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     """Training time of the current epoch, also before it was resumed."""
-    entry_seconds: float = 0.0
-    """Time from the last entry of the current epoch to the checkpoint that was resumed."""
     steps: dict[str, float] = field(default_factory=dict)
     """Losses within the current epoch."""
     scores: dict[str, float] = field(default_factory=dict)
@@ -64,8 +62,7 @@ class History(pl.Callback):
     """Learning rates of the current step, if it is to be logged."""
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.last_batch = time.perf_counter()  # a resumed epoch does not call on_train_epoch_start
-        self.last_entry = self.last_batch - self.entry_seconds
+        self.on_train_epoch_start(trainer, pl_module)  # which a resumed epoch does not call
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.last_batch = self.last_entry = time.perf_counter()  # exclude the previous validation
@@ -135,13 +132,11 @@ class History(pl.Callback):
             self.publish(self.epochs)
 
     def state_dict(self) -> dict[str, Any]:
-        since_entry = time.perf_counter() - self.last_entry
-        seconds = {"seconds": self.seconds, "entry_seconds": since_entry}
-        return {"epochs": self.epochs, "steps": self.steps, **seconds}
+        return {"epochs": self.epochs, "steps": self.steps, "seconds": self.seconds}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.epochs, self.steps = list(state_dict["epochs"]), dict(state_dict["steps"])
-        self.seconds, self.entry_seconds = state_dict["seconds"], state_dict.get("entry_seconds", 0.0)
+        self.seconds = state_dict["seconds"]
 
 
 log = logging.getLogger(__name__)

@@ -127,7 +127,6 @@ def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[
             parts,
             folder,
             resume=resume,
-            publish=lambda epochs: None,
             loggers=[DummyLogger()] if has_logger({"logger": config.logger}) else [],
             callbacks=build_callbacks(config, trusted),
         )

@@ -25,7 +25,7 @@ from qa_arch import provenance
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import QaArchError, RunError, out_of_memory
-from qa_arch.evaluation import evaluate_splits
+from qa_arch.evaluation import calibrate, predict, reference_scores, score
 from qa_arch.features.vectors import WordVectors
 from qa_arch.files import write_atomic
 from qa_arch.models import store
@@ -34,6 +34,7 @@ from qa_arch.provenance import encoder_run
 from qa_arch.qa import task
 from qa_arch.qa.start import assemble
 from qa_arch.records import (
+    CALIBRATION,
     DEV,
     MODEL,
     RECORD,
@@ -46,6 +47,7 @@ from qa_arch.records import (
     SplitFacts,
     Status,
     TeacherFacts,
+    Threshold,
     read_record,
     write_end,
     write_record,
@@ -293,7 +295,18 @@ def train_spans(run: OpenRun) -> None:
         nonzero = sum(int(weights.count_nonzero()) for weights in parts.model.parameters())
         run.update(parameters=replace(run.record.parameters, nonzero=nonzero))
     predictor = task.predictor(config, parts)
-    run.record = evaluate_splits(run.record, predictor, parts, run.folder, run.trusted)
+    run.record = replace(run.record, threshold=Threshold(value=0.0, fitted_on="nothing"))
+    steps = run.record.epochs[-1].step if run.record.epochs else None
+    for split in (CALIBRATION, DEV):
+        if split not in parts.sets:
+            continue
+        questions = parts.sets[split]
+        reading = predict(predictor, questions, table=parts.tables[split])
+        if split == CALIBRATION:
+            run.record = replace(run.record, **vars(calibrate(predictor, reading)))
+        scores, rows = score(predictor, reading, run.folder, split=split, steps=steps)
+        references = reference_scores(config, parts.sets.get(CALIBRATION), questions, run.trusted)
+        run.score(split, scores, rows, reading.seconds, references=references)
     run.finish(parts.sets.get(DEV))
 
 

@@ -13,7 +13,7 @@ import pytest
 from pages import commands
 
 from qa_arch.cli import data
-from qa_arch.cli.main import COMMANDS, GROUPS, _settings, main
+from qa_arch.cli.main import _settings, main
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Trainer
 from qa_arch.data.sources import usage
@@ -38,13 +38,8 @@ def raising(error):
     return run
 
 
-def test_help_names_every_command_in_its_group(qa_arch):
-    code, out, _ = qa_arch()
-    assert code == 0
-    assert all(f"\n    {name} " in out for name in COMMANDS)
-    assert all(f"\n{title}:\n" in out for title in GROUPS)
-    assert "exit codes" in out
-    assert qa_arch("train", "--help")[1].startswith("usage: qa-arch train [-h]")
+def test_command_alone_prints_its_help(qa_arch):
+    assert qa_arch()[:2] == qa_arch("--help")[:2]
 
 
 def test_package_runs_as_a_module():
@@ -199,51 +194,16 @@ def test_all_groups_and_choices_are_listed_with_documentation(qa_arch):
         assert all(len(entry["about"]) > 15 for entry in entries), entries
 
 
-def test_models_are_listed_by_whose_they_are_baselines_first(qa_arch):
-    out = qa_arch("list", "models")[1]
-    headings = [line for line in out.splitlines() if line.endswith(":") and line[0] != " "]
-    assert headings == [
-        "baselines:",
-        "proposed model and its parts:",
-        "extra pretraining:",
-        "extra selection:",
-    ]
-    groups = {entry["name"]: entry["group"] for entry in json.loads(qa_arch("list", "models", "--json")[1])}
-    variant, own = "model=match_lstm/boundary_overlap", "model=ablation/together"  # neither names a class
-    assert (groups[variant], groups[own]) == ("baselines", "proposed model and its parts")
-
-
 def test_columns_of_tables_are_listed(qa_arch):
     assert set(names(qa_arch("list", "columns")[1])) == set(COLUMNS)
 
 
-def test_settings_have_type_range_default_and_documentation(qa_arch):
+def test_every_setting_has_a_type_and_says_what_it_is(qa_arch):
     known = {entry["name"]: entry for entry in json.loads(qa_arch("list", "settings", "--json")[1])}
-    assert known["trainer.batch_size"] == {
-        "name": "trainer.batch_size",
-        "type": "an integer >= 0",
-        "default": 16,
-        "about": "Windows in one forward pass on one device (the micro-batch); 0: what"
-        " ``global_batch`` leaves it.",
-    }
-    assert known["encoder.freeze"]["type"] == "one of none|all or an integer >= 1"
-    assert known["data.dev"]["type"] == "a string or a list (each a string) or null"
-    assert known["trainer.select"]["default"] == Trainer.select
     assert set(known) >= {f"trainer.{item.name}" for item in fields(Trainer)}
     assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]
     bare = re.compile(r"(of \w+=[\w/]+)?$")  # names a choice of which it is a setting, but says nothing of it
     assert not [name for name, entry in known.items() if bare.match(entry["about"])]
-
-
-def test_settings_are_searched_by_name_type_and_documentation(qa_arch):
-    code, out, _ = qa_arch("list", "settings", "micro", "BATCH")
-    assert code == 0
-    assert names(out) == ["trainer.batch_size", "trainer.micro_batch"]
-    assert "default 16" in out
-    assert "    Windows in one forward pass" in out
-    assert {"encoder.hidden_dropout", "model.hidden"} <= {*names(qa_arch("list", "settings", "hidden")[1])}
-    assert "calibration.prior" in names(qa_arch("list", "settings", "threshold")[1])
-    assert "sweep.n_jobs  an integer >= 1 or null; default null" in qa_arch("list", "settings", "n_jobs")[1]
 
 
 def test_commands_of_the_settings_page_work(qa_arch, tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import write_atomic
 from qa_arch.provenance import identify
 from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
+from qa_arch.training import jobs
 from qa_arch.training.checkpoint import LAST
 
 
@@ -271,6 +272,26 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
         assert qa_arch("train", *refused, *settings)[0] == 2
     assert len(stub_training.calls) == 2
+
+
+@pytest.mark.parametrize("step", ["hold", "write_atomic"])
+def test_model_that_cannot_begin_does_not_stop_the_others(
+    qa_arch, settings, tmp_path, stub_training, monkeypatch, read_json, step
+):
+    """Its folder is in use, or the disk is full; an earlier record is not its result."""
+    train, begin = ("train", "--models", "albert,bert", *settings), getattr(jobs, step)
+    assert qa_arch(*train)[0] == 0
+
+    def refuse(path, *rest, **options):
+        if "albert" in str(path):
+            raise RunError(f"{path}: no")
+        return begin(path, *rest, **options)
+
+    monkeypatch.setattr(jobs, step, refuse)
+    assert qa_arch(*train, "--if-exists", "replace")[0] == 1
+    assert stub_training.calls[2:] == [("bert", False)]
+    statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
+    assert statuses == {"albert": "failed", "bert": "ok"}
 
 
 def test_dry_run_ends_with_the_settings_that_matter_and_warnings(

@@ -11,7 +11,7 @@ from qa_arch import evaluation
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
-from qa_arch.evaluation import evaluate_splits, reference_scores
+from qa_arch.evaluation import calibrate, predict, reference_scores, score
 from qa_arch.metrics.abstention import answerable_probability, fit_answerability, fit_threshold, reliability
 from qa_arch.qa import task
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
@@ -46,7 +46,9 @@ def calibrated_record(folder, prior, questions=QUESTIONS, fit="exact"):
     predictor = SimpleNamespace(
         config=config, engine="torch fp32", null_threshold=0.0, temperature=1.0, rank=lambda *_, **__: outputs
     )
-    parts = SimpleNamespace(sets={CALIBRATION: questions}, tables={CALIBRATION: TABLE})
+    reading = predict(predictor, questions, table=TABLE)
+    fits = calibrate(predictor, reading)
+    points, rows = score(predictor, reading, folder, split=CALIBRATION)
     record = RunRecord(
         status="ok",
         name="trial",
@@ -56,8 +58,11 @@ def calibrated_record(folder, prior, questions=QUESTIONS, fit="exact"):
         settings_hash="c",
         run_hash="c",
         data={CALIBRATION: SplitFacts(fingerprint="f", protocol="2.0", questions=len(questions))},
+        scores={CALIBRATION: points},
+        rows={CALIBRATION: rows},
+        **vars(fits),
     )
-    write_record(folder, evaluate_splits(record, predictor, parts, folder))
+    write_record(folder, record)
     return read_record(folder)
 
 

@@ -5,6 +5,7 @@ import logging
 import os
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 from subprocess import CompletedProcess
 from types import SimpleNamespace
@@ -24,9 +25,11 @@ from qa_arch.launchers import (
     device_pool,
     point_environment,
     record_end,
+    signal_name,
+    state_of,
     sweep_settings,
 )
-from qa_arch.records import read_record
+from qa_arch.records import read_record, write_record
 
 
 def test_every_point_runs_once_in_its_own_folder(stubbed, monkeypatch):
@@ -111,6 +114,20 @@ def test_point_gets_as_many_devices_as_it_trains_on(stubbed):
     assert stubbed.events("begin")[0]["env"]["CUDA_VISIBLE_DEVICES"] == "GPU-a,GPU-b"
     with pytest.raises(ConfigError, match=r"seed=2: needs 2 devices, sweep\.devices lists 1"):
         stubbed.launch(2, overrides=overrides, devices=[0])
+    assert stubbed.launch(1, overrides=overrides, devices=[0]) == [51.0], "it has ended"
+
+
+def test_point_that_ends_while_it_is_looked_at_is_not_killed(stubbed, monkeypatch):
+    stubbed.launch(1)
+    folder = stubbed.point(1)
+    ended = read_record(folder)
+    write_record(folder, replace(ended, status="running"))
+    monkeypatch.setattr(launchers, "holder", lambda folder: write_record(folder, ended) and None)
+    assert state_of(folder)[0] == "ok"
+
+
+def test_signals_without_a_name_have_their_number():
+    assert [signal_name(number) for number in (9, 35)] == ["SIGKILL", "signal 35"]
 
 
 @pytest.mark.parametrize(

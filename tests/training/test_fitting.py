@@ -34,9 +34,7 @@ def run_fit(configure, tmp_path):
         torch.manual_seed(config.seed)
         parts = task.assemble(config)
         (tmp_path / name / "model").mkdir(parents=True)
-        result = fit(
-            config, span_fitting(config, parts), tmp_path / name, resume=False, publish=lambda epochs: None
-        )
+        result = fit(config, span_fitting(config, parts), tmp_path / name)
         return parts, result
 
     return run
@@ -84,7 +82,7 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
         "training_step",
         lambda self, batch, i: (batches.append(batch), training_step(self, batch, i))[1],
     )
-    fit(config, span_fitting(config, parts), tmp_path, resume=False, publish=lambda epochs: None)
+    fit(config, span_fitting(config, parts), tmp_path)
     assert sum(sizes) == total
     assert sizes[-1] == total % (4 * accumulate)
     assert max(errors) < 1e-6
@@ -133,7 +131,7 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2", f"optim.clip={limit}")
     parts = task.assemble(config)
-    fit(config, span_fitting(config, parts), tmp_path, resume=False, publish=lambda epochs: None)
+    fit(config, span_fitting(config, parts), tmp_path)
     assert len(unclipped) == 3
     for before, after in zip(unclipped, clipped, strict=True):
         assert before.norm() > 10 * limit
@@ -186,7 +184,7 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog)
         def on_train_batch_end(self, *_):
             torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
 
-    options = {"resume": False, "publish": lambda epochs: None, "callbacks": [Diverge()]}
+    options = {"callbacks": [Diverge()]}
     with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
         fit(config, span_fitting(config, parts), tmp_path, **options)
     assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
@@ -246,29 +244,21 @@ def test_wrong_model_output_is_reported_with_field_and_location(
     config, forward = configure(), TransformerSpan.forward
     monkeypatch.setattr(TransformerSpan, "forward", lambda self, batch: change(forward(self, batch)))
     with pytest.raises(OutputError, match=rf"\.py:\d+: .*forward:? {message}"):
-        fit(
-            config,
-            span_fitting(config, task.assemble(config)),
-            tmp_path,
-            resume=False,
-            publish=lambda epochs: None,
-        )
+        fit(config, span_fitting(config, task.assemble(config)), tmp_path)
 
 
 def test_wrong_loss_shape_is_reported(configure, tmp_path):
     config = configure()
     parts = replace(task.assemble(config), loss=lambda logits, labels: logits.start.new_zeros(()))
     with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
-        fit(config, span_fitting(config, parts), tmp_path, resume=False, publish=lambda epochs: None)
+        fit(config, span_fitting(config, parts), tmp_path)
 
 
 def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
     config = configure("trainer.epochs=2")
     parts = task.assemble(config)
     alone = replace(parts, sets={"train": parts.sets["train"]}, tables={"train": parts.tables["train"]})
-    epochs, best = fit(
-        config, span_fitting(config, alone), tmp_path, resume=False, publish=lambda epochs: None
-    )
+    epochs, best = fit(config, span_fitting(config, alone), tmp_path)
     assert (len(epochs), best) == (2, 1)
     last = _copy(parts.model)
     store.load_weights(tmp_path / "model", parts.model)

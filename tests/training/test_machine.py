@@ -8,7 +8,7 @@ import torch
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError
 from qa_arch.training.fit import (
     peak_memory_mb,
     require_machine,
@@ -101,13 +101,6 @@ def test_an_apple_gpu_trains_alone_and_in_fp32(fake_gpus, monkeypatch):
     for other in ("trainer.devices=2", "trainer.precision=bf16"):
         with pytest.raises(ConfigError, match="mps trains on one device in fp32"):
             require_machine(configured("trainer.accelerator=mps", other).trainer)
-
-
-def test_missing_bitsandbytes_is_named(fake_gpus, bitsandbytes):
-    fake_gpus(1)
-    bitsandbytes(False)
-    with pytest.raises(UnavailableError, match=r"trainer\.optimizer_bits.*, or use 32"):
-        require_machine(configured("trainer.optimizer_bits=8").trainer)
 
 
 def test_processes_may_outnumber_gpus_on_a_cpu_and_on_several_machines(fake_gpus, monkeypatch):

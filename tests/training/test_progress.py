@@ -74,35 +74,38 @@ def run_epochs(callback: progress.TrainingProgress, trainer, module, scores: lis
 SCORES = {"calibration_f1": 61.234, "calibration_loss": 1.5, "train_other": 1.0}
 
 
-def test_log_shows_loss_speed_time_left_and_last_score(trainer, module, tick, monkeypatch, caplog):
-    tick(1)
-    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-    with caplog.at_level("INFO", logger="qa_arch"):
-        run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [SCORES, {}])
-    first, *_, last = [line for line in caplog.messages if " batch " in line]
+@pytest.fixture
+def logged(trainer, module, tick, monkeypatch, caplog):
+    """``logged(seconds, *scores)``: lines of epochs with these scores, by a clock of such ticks."""
+
+    def run(seconds: float, *scores: dict[str, float]) -> list[str]:
+        tick(seconds)
+        monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+        with caplog.at_level("INFO", logger="qa_arch"):
+            run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [*scores])
+        return caplog.messages
+
+    return run
+
+
+def test_log_shows_loss_speed_time_left_and_last_score(logged):
+    lines = logged(1, SCORES, {})
+    first, *_, last = [line for line in lines if " batch " in line]
     assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s"
     assert last == (
         "bert epoch 2/2: batch 4 of 4, 0:00 left, loss 1.500, calibration f1 61.23, 1.0 batches/s"
     )
-    done = [line.partition("; ")[2] for line in caplog.messages if "done in" in line]
+    done = [line.partition("; ")[2] for line in lines if "done in" in line]
     assert done == ["calibration: f1 61.23, loss 1.50", "calibration: not validated"]
 
 
-def test_time_left_ends_with_the_last_allowed_step(trainer, module, tick, monkeypatch, caplog):
-    tick(1)
-    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
+def test_time_left_ends_with_the_last_allowed_step(logged, trainer, module):
     trainer.num_training_batches, module.total_steps, trainer.accumulate_grad_batches = 100, 3, 4
-    with caplog.at_level("INFO", logger="qa_arch"):
-        run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [{}])
-    assert "batch 4 of 100, 0:08 left" in caplog.messages[-2]
+    assert "batch 4 of 100, 0:08 left" in logged(1, {})[-2]
 
 
-def test_slow_batches_are_told_in_seconds(trainer, module, tick, monkeypatch, caplog):
-    tick(12.5)
-    monkeypatch.setattr(progress, "EVERY_SECONDS", 0.0)
-    with caplog.at_level("INFO", logger="qa_arch"):
-        run_epochs(progress.TrainingProgress("bert", history(), live=False), trainer, module, [{}])
-    assert caplog.messages[-2].endswith("batch 4 of 4, 0:00 left, loss 1.500, 12.5 s/batch")
+def test_slow_batches_are_told_in_seconds(logged):
+    assert logged(12.5, {})[-2].endswith("batch 4 of 4, 0:00 left, loss 1.500, 12.5 s/batch")
 
 
 @pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
@@ -161,21 +164,3 @@ def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module,
     assert last.count("━") >= BAR[0]
     for figure, min_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
         assert (figure in last) == (width >= min_width), last
-
-
-def test_speed_after_a_resume_counts_the_time_before_it(trainer, module, monkeypatch):
-    """Eight windows since the last entry: in 6 seconds before the checkpoint and 2 after it."""
-    clock = 0.0
-    monkeypatch.setattr(progress.time, "perf_counter", lambda: clock)
-    monkeypatch.setattr(module, "mean_losses", lambda since_entry: ({"loss": 1.0}, 8))
-    module.gradient_norm, trainer.loggers = None, [Mock()]
-    first, resumed = (progress.History(lambda _: None, every=2) for _ in range(2))
-    first.on_train_start(trainer, module)
-    clock = 6.0
-    resumed.load_state_dict(first.state_dict())
-    clock = 100.0
-    resumed.on_train_start(trainer, module)
-    clock, resumed.rates = 102.0, {"step/lr/head": 1e-3}
-    resumed.on_train_batch_end(trainer, module)
-    entry = trainer.loggers[0].log_metrics.call_args.args[0]
-    assert entry["step/windows_per_second"] == 1.0

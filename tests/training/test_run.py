@@ -102,7 +102,7 @@ def test_run_whose_folder_was_renamed_ends_and_resumes_there(
 ):
     """It ended as ``ok`` in a new folder, without config and tokenizer."""
     folder, moved = tmp_path / "run", tmp_path / "moved"
-    step, evaluate = TrainingModule.training_step, run.evaluate_splits
+    step, score = TrainingModule.training_step, run.score
 
     def rename():
         if not moved.exists():
@@ -115,13 +115,13 @@ def test_run_whose_folder_was_renamed_ends_and_resumes_there(
             rename()
         return step(self, batch, batch_idx)
 
-    def evaluate_splits(*arguments):
+    def renaming_score(*arguments, **options):
         if moment == "scoring":
             rename()
-        return evaluate(*arguments)
+        return score(*arguments, **options)
 
     monkeypatch.setattr(TrainingModule, "training_step", training_step)
-    monkeypatch.setattr(run, "evaluate_splits", evaluate_splits)
+    monkeypatch.setattr(run, "score", renaming_score)
     with pytest.raises(RunError, match="run: was renamed, replaced or removed while the run trained in it"):
         run_training("trainer.checkpoint_minutes=1e-6")
     assert read_record(folder).seed == 99 if replaced else not (folder / RECORD).exists()

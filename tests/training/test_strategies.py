@@ -83,13 +83,7 @@ def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(TrainingModule, "on_before_optimizer_step", record)
         torch.manual_seed(config.seed)
-        epochs, _ = fit(
-            config,
-            span_fitting(config, task.assemble(config)),
-            folder,
-            resume=False,
-            publish=lambda epochs: None,
-        )
+        epochs, _ = fit(config, span_fitting(config, task.assemble(config)), folder)
     return gradients, epochs
 
 

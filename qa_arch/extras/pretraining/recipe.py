@@ -239,8 +239,7 @@ def fitting(config: Config, parts: PretrainingParts) -> Fitting:
         LanguageLogits,
         OutputCollector,
         partial(validation_scores, config, held),
-        monitor="calibration_loss",
-        has_validation_loss=False,  # the collector's is exact: a mean over tokens, not blocks
+        monitor="calibration_loss",  # the collector's is exact: a mean over tokens, not blocks
     )
 
 

@@ -8,14 +8,13 @@ from collections import Counter
 
 from qa_arch.cli.recipes import add_evaluate
 from qa_arch.cli.runs import DEVICE, add_options, add_questions, open_predictor
-from qa_arch.cli.watch import watching
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.sets import read_pairs
 from qa_arch.files import write_atomic, write_json
 from qa_arch.records import read_trained
 from qa_arch.results.tables import Column, Table, number, plain, print_table, text, two_decimals
-from qa_arch.terminal import counted
+from qa_arch.terminal import counted, watching
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

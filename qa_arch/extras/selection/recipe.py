@@ -197,7 +197,6 @@ def fitting(config: Config, parts: SelectionParts) -> Fitting:
         ScoreCollector,
         partial(validation_scores, parts.sets.get(CALIBRATION)),
         monitor="calibration_mrr",
-        has_validation_loss=False,
     )
 
 
