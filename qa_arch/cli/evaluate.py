@@ -24,11 +24,11 @@ from qa_arch.cli.runs import (
     refuse_options,
     require_runs,
 )
+from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.files import write_json
 from qa_arch.manifest import Metrics, from_extras
-from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import (
     ENGLISH,
     OFFICIAL_THRESHOLD,

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from qa_arch.data.answer_files import read_predictions
 from qa_arch.data.squad import read
-from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score, score_questions
 
 ROUNDS, QUESTIONS = 100, 1000
@@ -145,7 +145,7 @@ def test_error_with_an_odd_id_is_one_line(tmp_path, qa_arch, id_):
     code, _, err = qa_arch("evaluate", "--data", "synthetic:dev", "--predictions", file)
     line = err.splitlines()[-1]
     assert code == 4
-    assert line.startswith(f"qa-arch: {file}: {id_!r}: the prediction is null; ")
+    assert line.startswith(f"qa-arch: {file}: {id_!r}: the prediction is null (None); ")
 
 
 def test_note_on_extra_ids_is_one_line(tmp_path, qa_arch, plain):
