@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from glob import glob
 from importlib import import_module
@@ -23,11 +24,10 @@ from qa_arch import hub
 from qa_arch.config.check import suggest
 from qa_arch.data import squad
 from qa_arch.data.files import PASSAGES, Format, OnError, Paths, Use, as_list, content_hash
-from qa_arch.data.question_sets import RawQuestion, build, question_set
+from qa_arch.data.question_sets import RawQuestion, build
 from qa_arch.errors import DataError, UnavailableError, first_line, one_line
 from qa_arch.files import DATA_FOLDER, data_folder
 from qa_arch.manifest import from_extras
-from qa_arch.metrics.squad import ENGLISH
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -140,20 +140,16 @@ def open_passages(
     name: str = "",
     on_error: OnError = "raise",
     use: Use = "training",
-    language: str = ENGLISH,
+    language: str | None = None,
 ) -> QuestionSet:
     """Open a source with passages. Raises DataError before reading for a source without.
 
-    Answers are scored by the rules of ``language``, which is part of the set's fingerprint.
+    Answers are scored by the rules of ``language`` (default: English), part of the set's fingerprint.
     """
     require_passages(source)
     questions = open_source(source, name=name, on_error=on_error, use=use)
     assert isinstance(questions, QuestionSet)
-    if language == ENGLISH:
-        return questions
-    return question_set(
-        questions.name, questions.examples, questions.protocol, questions.skipped, language=language
-    )
+    return questions if language in (None, questions.language) else replace(questions, language=language)
 
 
 def open_listed(source: Paths, **options: Any) -> QuestionSet:

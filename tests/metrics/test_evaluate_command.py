@@ -75,15 +75,10 @@ def test_what_only_training_needs_is_not_required(evaluate, tmp_path):
     assert (code, scores["exact"], scores["HasAns_total"], scores["NoAns_total"]) == (0, 100.0, 1, 1)
 
 
-def test_protocol_from_the_data_or_the_option(evaluate, data, data_11):
+def test_protocol_of_the_data(evaluate, data_11):
     code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"})
     assert (code, json.loads(out)["exact_match"], json.loads(out)["f1"]) == (0, 50.0, pytest.approx(500 / 6))
     assert "SQuAD 1.1 (from the data)" in err
-    code, out, err = evaluate(data_11, {"q1": "mill", "q2": "Théodore"}, "--protocol", "2.0")
-    assert (json.loads(out)["HasAns_total"], "SQuAD 2.0 (from --protocol)" in err) == (2, True)
-    code, out, err = evaluate(data, TEXTS, "--protocol", "1.1")
-    assert (code, out) == (4, "")
-    assert "q3: has no answer" in err
 
 
 def test_extra_and_duplicate_ids_are_named(evaluate, data, tmp_path):

@@ -118,10 +118,10 @@ def check(tmp_path, plain, qa_arch):
         answerable = [p for a in raw for p in a["paragraphs"] if p["qas"][0]["answers"]]
         raw_11 = [{"title": "Mill", "paragraphs": answerable}]
         data.write_text(json.dumps({"version": "1.1", "data": raw_11}), "utf-8")
-        check_command(plain.evaluate_11(raw_11, texts), data, file, "--protocol", "1.1")
+        check_command(plain.evaluate_11(raw_11, texts), data, file)
 
-    def check_command(expected, data, file, *options) -> None:
-        flat = json.loads(qa_arch("evaluate", "--data", data, "--predictions", file, *options)[1])
+    def check_command(expected, data, file) -> None:
+        flat = json.loads(qa_arch("evaluate", "--data", data, "--predictions", file)[1])
         assert {key: flat[key] for key in expected} == expected
 
     return run
