@@ -15,7 +15,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import DataError
-from qa_arch.evaluation import calibration_set
+from qa_arch.evaluation import recorded_calibration
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import CALIBRATION, DEV, GIVEN, ORACLE, questions_folder, read_questions, read_record
 from qa_arch.types import Example, Gold
@@ -205,7 +205,8 @@ def test_adopted_predictions_score_like_their_run(trained, tmp_path, monkeypatch
 def adopt_arguments(trained, tmp_path):
     """Arguments that adopt the best spans of a trained run, written to files, with calibration."""
     record = read_record(trained)
-    sets = {CALIBRATION: calibration_set(run_config(record.config)), DEV: open_passages("synthetic:dev")}
+    calibration = recorded_calibration(record, run_config(record.config))
+    sets = {CALIBRATION: calibration, DEV: open_passages("synthetic:dev")}
     for split, questions in sets.items():
         rows = read_questions(questions_folder(trained, split))
         passages = {example.id: example.context for example in questions.examples}
