@@ -160,14 +160,9 @@ def open_listed(source: Paths, **options: Any) -> QuestionSet:
     return questions
 
 
-def holds(source: Paths) -> str:
-    """Kind of the questions in a source, determined by its scheme alone."""
-    return _format(_resolve(source)[0]).holds
-
-
-def licence(source: Paths) -> str:
-    """Licence of the set, as a sentence; empty if its format does not know it."""
-    return _format(_resolve(source)[0]).licence
+def format_of(source: Paths) -> Format:
+    """Format of a source, determined by its scheme alone."""
+    return _format(_resolve(source)[0])
 
 
 def require_passages(source: Paths, setting: str = "") -> None:
@@ -177,7 +172,7 @@ def require_passages(source: Paths, setting: str = "") -> None:
 
 def require(source: Paths, wanted: str, example: str, setting: str = "") -> None:
     """Raise DataError unless ``source`` is of the kind ``wanted``, of which ``example`` is a choice."""
-    form = _format(_resolve(source)[0])
+    form = format_of(source)
     if form.holds != wanted:
         raise DataError(
             f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {form.holds}, not"
@@ -218,19 +213,6 @@ def require_present(source: Paths, setting: str) -> None:
         raise DataError(f"{setting}: {error}") from None
     if missing:
         raise DataError(f"{setting}: {missing[0]} does not exist; check the path")
-
-
-def is_typed(source: str) -> bool:
-    """Whether users write such a source; not if it names rows that were given from Python."""
-    return _format(split_scheme(source)[0]).typed
-
-
-def counts(source: str) -> dict[str, int]:
-    """Counts of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
-    scheme, parts = _resolve(source)
-    count = _format(scheme).counts
-    assert count is not None
-    return dict(count(parts[0]))
 
 
 def portable(source: str) -> str:
