@@ -323,7 +323,8 @@ def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | Non
     recorded = record.fingerprint(CALIBRATION)
     if recorded is None:
         return None
-    data, options = config.data, {"on_error": config.data.on_error, "language": config.data.language}
+    data = config.data
+    options: Any = {"on_error": data.on_error, "language": data.language}
     try:
         if data.calibration is None:  # it was held out of the training set
             calibration = load_splits(replace(data, dev=None)).get(CALIBRATION)

@@ -106,7 +106,7 @@ class Variance:
         spread = sum(variance**2 / free for variance, free in parts if variance)
         return max(1.0, self.total**2 / spread) if spread else inf
 
-    def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
+    def planned(self, *, units: float, runs: int, calibration_units: int | None = None) -> Variance:
         """Variance expected with other numbers of articles, runs per system and calibration articles.
 
         The part of a seed variance that another system's negative estimate cancels is chance, which more
