@@ -90,7 +90,8 @@ def _adopt_model(args: argparse.Namespace) -> int:
     if checkpoint is None:
         refuse_options(args, ("set",), f"is for a downloaded checkpoint, and {first} is a run")
     if not args.calibration:
-        refuse_options(args, ("language", "on_error"), "is for --calibration, which is missing")
+        refuse_options(args, ("language",), "is that of --calibration, which is missing")
+        refuse_options(args, ("on_error",), "is for --calibration, which is missing")
     from qa_arch.config.compose import compose, parse_sections
 
     changes = parse_sections(args.set)
