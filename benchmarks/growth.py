@@ -21,13 +21,13 @@ from benchmarks.rows import CACHE
 from benchmarks.small import small_predictor
 from benchmarks.targets import Measure, Measurement
 from benchmarks.timing import once
+from qa_arch.data.answer_files import read_predictions
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.features.windows import prepare
 from qa_arch.files import file_hash, write_json
-from qa_arch.metrics.prediction_files import read_predictions
 from qa_arch.metrics.squad import score
 from qa_arch.records import (
     DEV,

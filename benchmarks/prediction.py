@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,10 @@ from qa_arch.config.schema import validate
 from qa_arch.metrics.abstention import best_texts
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.nn.precision import Precision, cast_weights, mixed
+from qa_arch.provenance import new_record
 from qa_arch.qa.loading import load_predictor
 from qa_arch.qa.reader import Reader
+from qa_arch.records import Threshold
 from qa_arch.tensors import Batch
 from qa_arch.types import QuestionSet
 
@@ -128,7 +130,9 @@ def build_predictor(precision: Precision) -> Reader:
     """MiniLM with a seeded random head, as ``qa_arch.load`` would build it."""
     config = validate(compose(["model=bert", "encoder=minilm", "glove=none", "logger=none"]))
     model = cast_weights(build_model(), precision)
-    return Reader(model, inputs.tokenizer(), None, config, segments=True, precision=precision)
+    record = new_record(asdict(config), status="ok", threshold=Threshold(value=0.0, fitted_on="nothing"))
+    options: Any = {"segments": True, "precision": precision, "record": record}
+    return Reader(model, inputs.tokenizer(), None, config, **options)
 
 
 def onnx_predictor(folder: Path, precision: Precision) -> Reader:

@@ -102,8 +102,9 @@ def service(*, batch: int, queue: int, small: bool) -> Iterator[str]:
 def _serve(batch: int, queue: int, small: bool) -> None:
     from benchmarks.prediction import build_predictor
     from benchmarks.small import small_predictor
+    from qa_arch.serving import ServiceOptions
     from qa_arch.serving.app import create_app
-    from qa_arch.serving.guard import ServiceOptions, address, bind, serve
+    from qa_arch.serving.guard import address, bind, serve
 
     predictor = small_predictor() if small else build_predictor("fp32")
     options = ServiceOptions(max_queue=queue, max_batch=batch)

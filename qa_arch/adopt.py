@@ -21,13 +21,13 @@ from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_listed
-from qa_arch.data.splits import shared_articles
+from qa_arch.data.splits import require_disjoint
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_json, write_json
-from qa_arch.metrics.squad import ENGLISH, METRIC_VERSION, abstention_warning, aggregate, score_questions
+from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint, run_config
 from qa_arch.provenance import identify, json_hash, new_record
-from qa_arch.qa.files import ALWAYS_ANSWER, PREDICTIONS, question_rows, threshold_on, write_parts
+from qa_arch.qa.files import ALWAYS_ANSWER, PREDICTIONS, question_rows, threshold_on
 from qa_arch.qa.ranking import Ranking, with_null
 from qa_arch.records import (
     ADOPTED,
@@ -49,7 +49,6 @@ from qa_arch.records import (
     SplitFacts,
     Threshold,
     changing,
-    questions_folder,
     read_record,
     read_trained,
     write_questions,
@@ -79,14 +78,15 @@ def adopt_model(
     name: str | None = None,
     decode: tuple[str, Mapping[str, Any]] | None = None,
     calibration: Sequence[str] | None = None,
-    language: str = ENGLISH,
-    on_error: OnError = "raise",
+    language: str | None = None,
+    on_error: OnError | None = None,
 ) -> tuple[RunRecord, Reader]:
     """Make ``folder`` a run of a downloaded checkpoint, of an ensemble of runs, or of one run that is decoded
     or calibrated in another way, and return its record and predictor.
 
     ``decode`` is the name of another decoding, with its settings. Null threshold and temperature are fitted
-    on ``calibration``; with ``decode``, on the run's own calibration set if that is known; otherwise an
+    on ``calibration``, which is read as ``language`` and ``on_error`` say or else as the run's own sets; with
+    ``decode``, on the run's own calibration set if that is known; otherwise an
     ensemble takes the mean of its members, and a checkpoint keeps its own or 0. The same again keeps what was
     scored since; RunError if the folder holds another record.
     """
@@ -100,17 +100,14 @@ def adopt_model(
         record = replace(predictor.record, model=name or predictor.record.model)
     else:
         record = _combined(sources, name, decode, calibration)
-    model = run_config(record.config).model
-    refuse_recipe(sources[0], model)
-    if decode and output_of(model) is StepLogits:
+    own = run_config(record.config)
+    refuse_recipe(sources[0], own.model)
+    if decode and output_of(own.model) is StepLogits:
         raise ConfigError("--decode: sequences have no search, only spans are searched for; leave it out")
     questions, config, hashes = None, record.config, {}
     if calibration:
-        data = {**config["data"], "calibration": list(calibration), "language": language}
-        if on_error == "skip":
-            data["on_error"] = on_error
-        config = {**config, "data": data}
-        options: Any = {"on_error": data.get("on_error", on_error), "language": language}
+        options: Any = {"on_error": on_error or own.data.on_error, "language": language or own.data.language}
+        config = {**config, "data": {**config["data"], "calibration": list(calibration), **options}}
         questions = open_listed(list(calibration), name=CALIBRATION, use="scoring", **options)
         hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
@@ -327,7 +324,7 @@ def adopt(
     config = {"name": ADOPTED, "seed": seed, "model": {"task": "span", "name": name}, "predictions": file}
     hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
     if calibration is not None:
-        check_articles(questions, calibration[0])
+        require_disjoint(dev=questions, calibration=calibration[0])
         for scored_set, system_answers in ((questions, answers), calibration):
             if system_answers.null_odds is None:
                 raise DataError(
@@ -349,17 +346,6 @@ def adopt(
 
 def _hash(answers: Answers) -> str:
     return json_hash([answers.texts, answers.null_odds])
-
-
-def check_articles(questions: QuestionSet, calibration: QuestionSet) -> None:
-    """Raise DataError if a threshold would be fitted on articles that are scored."""
-    shared = sorted(shared_articles(questions, calibration))
-    if shared or questions.fingerprint == calibration.fingerprint:
-        named = f" ({shared[0]!r}, ...)" if shared else ""
-        raise DataError(
-            f"{calibration.name}: shares {len(shared) or 'all'} articles with {questions.name}{named};"
-            " calibrate on articles that are not scored"
-        )
 
 
 def _facts(questions: QuestionSet, answers: Answers) -> SplitFacts:
@@ -384,7 +370,7 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
         scores[FORCED] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
     rows = question_rows(questions, predictions, ALWAYS_ANSWER)
-    _warn(questions, rows)
+    _warn(questions, predictions, ALWAYS_ANSWER)
     if protocol == "2.0":  # the span behind "no answer" is unknown
         for key in ("span_exact", "span_f1"):
             rows[key] = [
@@ -411,28 +397,25 @@ def _calibrate(
 ) -> RunRecord:
     """Fit on ``calibration`` and score both sets: write rows and, for ``questions``, predictions; return the
     record with fits and scores."""
+    from qa_arch.evaluation import write_scored
     from qa_arch.qa import task
 
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
     fits, scores, hashes = task.fit(calibration, outputs[CALIBRATION]), {}, {}
     fitted = replace(record, **vars(fits))
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
-        threshold = threshold_on(scored, fitted.null_threshold)
-        rows = question_rows(scored, outputs[split].best_predictions, threshold)
-        _warn(scored, rows)
-        confidence = outputs[split].confidence(threshold, fitted.temperature)
-        rows["confidence"] = confidence.round(6).tolist()
-        known = {key: values for key, values in rows.items() if key not in ("windows", "probability")}
-        hashes[split] = write_questions(questions_folder(folder, split), known)
-        scores[split] = task.points(scored, outputs[split], threshold)
-        if split == DEV:
-            write_parts(folder, [outputs[split]], threshold, candidates=False)
+        threshold, ranked = threshold_on(scored, fitted.null_threshold), outputs[split]
+        _warn(scored, ranked.best_predictions, threshold)
+        scores[split], hashes[split] = write_scored(
+            folder, split, scored, ranked, threshold, fitted.temperature, without=("windows", "probability")
+        )
     facts = replace(_facts(calibration, calibration_answers), titles=tuple(sorted(calibration.titles)))
     return replace(fitted, data={**record.data, CALIBRATION: facts}, scores=scores, rows=hashes)
 
 
-def _warn(questions: QuestionSet, rows: Mapping[str, list[Any]]) -> None:
-    if fact := abstention_warning(rows["answerable"], rows["abstained"]):
+def _warn(questions: QuestionSet, predictions: Sequence[Prediction], threshold: float) -> None:
+    answerable = [example.answerable for example in questions.examples]
+    if fact := abstention_warning(answerable, [not answer.text(threshold) for answer in predictions]):
         log.warning("%s: %s; do the answers belong to these questions?", questions.name, fact)
 
 

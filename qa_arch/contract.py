@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +20,9 @@ from torch import Tensor, nn
 
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.splits import load_splits
+from qa_arch.data.squad import write
 from qa_arch.errors import QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
@@ -31,9 +33,10 @@ from qa_arch.qa import task
 from qa_arch.qa.files import question_rows
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import CALIBRATION, MODEL, TRAIN, questions_folder, read_questions
-from qa_arch.tensors import SpanLogits, StepLogits
+from qa_arch.tensors import SpanLogits, StepLogits, difference, output_fields, output_tensors
 from qa_arch.training.module import check_losses, check_output
 from qa_arch.training.run import train
+from qa_arch.types import Example, Gold
 
 TOLERANCE = 1e-5
 """Tolerance for scores that should be equal, relative to the largest of them if that is above 1."""
@@ -102,24 +105,6 @@ def logits_of(model: nn.Module, batch: Any) -> Any:
     """Logits without dropout or gradients."""
     with torch.inference_mode():
         return model.eval()(batch)
-
-
-def output_fields(output: Any) -> dict[str, Any]:
-    """Fields of a model's output by name; a single tensor is named ``scores``."""
-    if not is_dataclass(output):
-        return {"scores": output}
-    return {f.name: getattr(output, f.name) for f in fields(output)}
-
-
-def output_tensors(output: Any) -> dict[str, Tensor]:
-    """The tensors among ``output_fields``."""
-    return {name: value for name, value in output_fields(output).items() if isinstance(value, Tensor)}
-
-
-def difference(actual: Tensor, expected: Tensor) -> float:
-    """Largest absolute difference; inf if only one of two scores is finite, or one is NaN."""
-    errors = (actual - expected).abs().masked_fill(actual == expected, 0.0)
-    return float(errors.nan_to_num(math.inf, posinf=math.inf).max()) if errors.numel() else 0.0
 
 
 def tolerance(scores: Tensor) -> float:
@@ -396,16 +381,18 @@ def trial_settings(folder: Path) -> list[str]:
 
 
 def write_squad(path: Path, rows: Sequence[Row]) -> Path:
-    """Write the questions as a SQuAD 2.0 file, one article with a paragraph per passage."""
-    paragraphs: dict[str, list[dict]] = {context: [] for context, _, _ in rows}
-    for number, (context, question, text) in enumerate(rows):
-        answers = [] if text is None else [{"text": text, "answer_start": context.index(text)}]
-        id_ = f"{path.stem}-{number}"
-        paragraphs[context].append(
-            {"id": id_, "question": question, "answers": answers, "is_impossible": not answers}
+    """Write the questions as a SQuAD 2.0 file of one article."""
+    examples = [
+        Example(
+            f"{path.stem}-{number}",
+            question,
+            context,
+            path.stem,
+            () if text is None else (Gold(text, context.index(text)),),
         )
-    article = [{"context": context, "qas": qas} for context, qas in paragraphs.items()]
-    return write_json(path, {"version": "v2.0", "data": [{"title": path.stem, "paragraphs": article}]})
+        for number, (context, question, text) in enumerate(rows)
+    ]
+    return write_json(path, write(question_set(path.stem, examples, "2.0")))
 
 
 def write_vectors(path: Path, texts: Iterable[str]) -> None:

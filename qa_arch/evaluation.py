@@ -10,11 +10,9 @@ either. A set may be scored if the run was not trained on its articles and the c
 
 from __future__ import annotations
 
-import inspect
-import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,19 +23,18 @@ import torch
 
 from qa_arch.config.schema import Config, refuse_recipe
 from qa_arch.config.target import TRUSTED, arguments, locate
-from qa_arch.data.files import OnError, content_hash
+from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_listed, open_passages
 from qa_arch.data.splits import load_splits, shared_articles
 from qa_arch.errors import ConfigError, DataError, RunError, UnavailableError
-from qa_arch.features.cache import cache_file, read_or_build, read_sealed, write_sealed
-from qa_arch.files import file_stem, json_text
-from qa_arch.metrics import squad
+from qa_arch.files import file_stem
 from qa_arch.models.checkpoint_files import is_checkpoint, run_config
 from qa_arch.nn.reading import Watch
 from qa_arch.provenance import dev_access, experiment_folders, log_dev_access, require_registered
 from qa_arch.qa import task
-from qa_arch.qa.files import question_rows, threshold_on, write_parts
+from qa_arch.qa.files import operating_points, question_rows, threshold_on, write_parts
 from qa_arch.qa.loading import member_runs
+from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
 from qa_arch.records import (
     CALIBRATION,
@@ -319,22 +316,18 @@ def split_name(questions: Any, record: RunRecord) -> str:
     return split
 
 
-def calibration_set(config: Config) -> QuestionSet | None:
-    """Open the run's calibration set; reads the training set only if calibration was held out of it."""
-    data = config.data
-    if data.calibration is not None:
-        options: Any = {"on_error": data.on_error, "language": data.language}
-        return open_passages(data.calibration, name=CALIBRATION, use="scoring", **options)
-    return load_splits(replace(data, dev=None)).get(CALIBRATION)
-
-
 def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | None:
     """The run's calibration set; None, with a warning, if it is missing or not the recorded one."""
     recorded = record.fingerprint(CALIBRATION)
     if recorded is None:
         return None
+    data = config.data
+    options: Any = {"on_error": data.on_error, "language": data.language}
     try:
-        calibration = calibration_set(config)
+        if data.calibration is None:  # it was held out of the training set
+            calibration = load_splits(replace(data, dev=None)).get(CALIBRATION)
+        else:
+            calibration = open_passages(data.calibration, name=CALIBRATION, use="scoring", **options)
     except (DataError, UnavailableError) as error:
         log.warning("fitted no threshold and scored no heuristic: no calibration set (%s)", error)
         return None
@@ -388,28 +381,41 @@ def score(
     given: float | None = None,
     steps: int | None = None,
 ) -> tuple[Points, str]:
-    """Score at every operating point, and write rows of questions and predictions below ``folder``.
-
-    Returns the scores and the hash of the rows. ``given`` is a further null threshold, scored as an operating
-    point of its own. The calibration split gets rows but no predictions. ``steps``: of the training that has
-    just ended.
-    """
-    outputs, threshold = reading.outputs, threshold_on(reading.questions, predictor.null_threshold)
-    answered = (reading.questions, outputs, threshold)
-    target = questions_folder(folder, split)
-    points = {
-        name: replace(point, engine=predictor.engine) for name, point in task.points(*answered, given).items()
-    }
+    """``write_scored``, with a warning about a model that only abstains; ``steps``: of the training that has
+    just ended."""
+    answered = reading.questions, reading.outputs, threshold_on(reading.questions, predictor.null_threshold)
     warning = task.warning(*answered)
     if warning and not predictor.config.trainer.is_trial:
         few = steps is not None and steps < FEW_STEPS
         longer = f"train longer than {steps} steps, with more trainer.epochs or more questions"
         remedy = longer if few else "try a lower optim.lr, a longer optim.warmup or another seed"
         log.warning("%s: %s; %s", split, warning, remedy)
-    rows = question_rows(reading.questions, outputs.best_predictions, threshold)
-    rows["confidence"] = outputs.confidence(threshold, predictor.temperature).round(6).tolist()
+    points, rows_hash = write_scored(folder, split, *answered, predictor.temperature, given)
+    return {name: replace(point, engine=predictor.engine) for name, point in points.items()}, rows_hash
+
+
+def write_scored(
+    folder: Path,
+    split: str,
+    questions: QuestionSet,
+    outputs: Ranking,
+    threshold: float,
+    temperature: float,
+    given: float | None = None,
+    without: Collection[str] = (),
+) -> tuple[Points, str]:
+    """Score at every operating point, and write rows of questions and predictions below ``folder``.
+
+    Returns the scores and the hash of the rows. ``given`` is a further null threshold, scored as an operating
+    point of its own. The rows lack the columns ``without``. The calibration split gets rows but no
+    predictions.
+    """
+    target, answers = questions_folder(folder, split), outputs.best_predictions
+    points = operating_points(questions, answers, threshold, given)
+    rows = question_rows(questions, answers, threshold)
+    rows["confidence"] = outputs.confidence(threshold, temperature).round(6).tolist()
     # The rows first: from here until the record is written, their hash tells a kill.
-    rows_hash = write_questions(target, rows)
+    rows_hash = write_questions(target, {key: rows[key] for key in rows if key not in without})
     if split != CALIBRATION:
         write_parts(target, [outputs], threshold, candidates=False)  # those are 20 times larger
     return points, rows_hash
@@ -438,44 +444,11 @@ def reference_scores(
     method: str = "predict",
     point_of: PointOf = task.reference_point,
 ) -> Points:
-    """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first.
-
-    They are the same for every model and seed, and are cached with the features.
-    """
+    """Scores of each heuristic in ``config.references`` on ``questions``, fitted on ``calibration`` first."""
     return {
-        name: _reference_point(config, config.references[name], heuristic, calibration, questions, point_of)
+        name: point_of(heuristic, calibration, questions)
         for name, heuristic in load_references(config, trusted, method).items()
     }
-
-
-def _reference_point(
-    config: Config,
-    section: Mapping[str, Any],
-    heuristic: Any,
-    calibration: Any,
-    questions: Any,
-    point_of: PointOf,
-) -> Point:
-    folder = config.features.cache_dir
-    if folder is None:
-        return point_of(heuristic, calibration, questions)
-    key_parts = {
-        "heuristic": dict(section),
-        "task": config.model["task"],
-        "sets": [part and (part.fingerprint, part.protocol) for part in (calibration, questions)],
-        "code": [
-            content_hash(file)
-            for item in (type(heuristic), point_of, squad)
-            for file in sorted(Path(inspect.getfile(item)).parent.glob("*.py"))  # and what it imports
-        ],
-    }
-    return read_or_build(
-        cache_file(folder, key_parts, ".scores"),
-        "reference scores",
-        read=lambda path: Point(**Point.nest(json.loads(read_sealed(path)))),
-        build=lambda: point_of(heuristic, calibration, questions),
-        write=lambda path, point: write_sealed(path, json_text(point.flat()).encode()),
-    )
 
 
 def load_references(

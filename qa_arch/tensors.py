@@ -3,8 +3,9 @@ predicted tokens; ``V`` vocabulary."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
-from typing import Self
+import math
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Self
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, cat
@@ -152,3 +153,21 @@ Logits = SpanLogits | StepLogits
 def log_choices(logits: StepLogits) -> Float[Tensor, "B S N"]:
     """Log-probabilities of each step's N = T + 1 choices: the tokens, then the stop."""
     return cat([logits.token, logits.stop[..., None]], dim=-1).float().log_softmax(-1)
+
+
+def output_fields(output: Any) -> dict[str, Any]:
+    """Fields of a model's output by name; a single tensor is named ``scores``."""
+    if not is_dataclass(output):
+        return {"scores": output}
+    return {f.name: getattr(output, f.name) for f in fields(output)}
+
+
+def output_tensors(output: Any) -> dict[str, Tensor]:
+    """The tensors among ``output_fields``."""
+    return {name: value for name, value in output_fields(output).items() if isinstance(value, Tensor)}
+
+
+def difference(actual: Tensor, expected: Tensor) -> float:
+    """Largest absolute difference; inf if only one of two scores is finite, or one is NaN."""
+    errors = (actual - expected).abs().masked_fill(actual == expected, 0.0)
+    return float(errors.nan_to_num(math.inf, posinf=math.inf).max()) if errors.numel() else 0.0

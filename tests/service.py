@@ -20,8 +20,9 @@ from torch import nn
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.qa.reader import Reader
+from qa_arch.serving import ServiceOptions
 from qa_arch.serving.app import create_app
-from qa_arch.serving.guard import ServiceOptions, address, bind, serve
+from qa_arch.serving.guard import address, bind, serve
 from qa_arch.types import Candidate, Prediction
 
 WORD = re.compile(r"\w+|[^\w\s]+")

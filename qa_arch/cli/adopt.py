@@ -7,21 +7,20 @@ import argparse
 import shlex
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from qa_arch.cli.runs import (
     DEVICE,
     add_options,
     checkpoint_folder,
     open_predictor,
-    open_questions,
     refuse_options,
     require_runs,
     system_folder,
 )
 from qa_arch.data.answer_files import FORMATS, read_answers
-from qa_arch.data.sources import usage
+from qa_arch.data.sources import open_listed, usage
 from qa_arch.errors import ConfigError
-from qa_arch.metrics.squad import ENGLISH
 from qa_arch.models.checkpoint_files import names_checkpoint
 from qa_arch.process import gc_disabled
 from qa_arch.records import ADOPTED, CALIBRATION, DEV, read_trained
@@ -46,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibration = "fit null threshold and confidence on this set, of other articles than are scored"
     add("--calibration", nargs="+", metavar="SOURCE", help=calibration)
     add_options(parser, "--on-error", "--language")
+    parser.set_defaults(on_error=None)
     group = parser.add_argument_group("models")
     add = group.add_argument
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")
@@ -91,8 +91,7 @@ def _adopt_model(args: argparse.Namespace) -> int:
         refuse_options(args, ("set",), f"is for a downloaded checkpoint, and {first} is a run")
     if not args.calibration:
         refuse_options(args, ("language",), "is that of --calibration, which is missing")
-        if args.on_error != "raise":
-            raise ConfigError("--on-error is for --calibration, which is missing")
+        refuse_options(args, ("on_error",), "is for --calibration, which is missing")
     from qa_arch.config.compose import compose, parse_sections
 
     changes = parse_sections(args.set)
@@ -116,7 +115,7 @@ def _adopt_model(args: argparse.Namespace) -> int:
         name=args.name,
         decode=decode,
         calibration=args.calibration,
-        language=args.language or ENGLISH,
+        language=args.language,
         on_error=args.on_error,
     )
     assert record.threshold is not None
@@ -131,7 +130,8 @@ def _adopt_answers(args: argparse.Namespace) -> int:
     seed = args.seed or 0
     default_folder = system_folder(ADOPTED, args.name, seed)  # also checks the name
     folder = Path(args.folder or default_folder)
-    questions = open_questions(args.data, args.on_error, DEV, "scoring", args.language)
+    options: Any = {"on_error": args.on_error or "raise", "language": args.language}
+    questions = open_listed(args.data, name=DEV, use="scoring", **options)
     if questions.protocol == "1.1" and args.na_prob and not args.calibration:
         raise ConfigError("--na-prob: SQuAD 1.1 has no unanswerable questions; leave it out")
     if bool(args.calibration) != bool(args.calibration_predictions):
@@ -141,7 +141,7 @@ def _adopt_answers(args: argparse.Namespace) -> int:
     answers = read_answers(file, questions, na_prob=args.na_prob, empty=args.missing == "empty")
     calibration = None
     if args.calibration:
-        fitted_on = open_questions(args.calibration, args.on_error, CALIBRATION, "scoring", args.language)
+        fitted_on = open_listed(args.calibration, name=CALIBRATION, use="scoring", **options)
         path = Path(args.calibration_predictions)
         calibration = fitted_on, read_answers(path, fitted_on, na_prob=args.calibration_na_prob)
     with gc_disabled():

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options, add_questions, open_questions
+from qa_arch.cli.runs import add_options, add_questions
 from qa_arch.data.files import PASSAGES
 from qa_arch.data.question_sets import statistics
-from qa_arch.data.sources import counts, holds, usage
+from qa_arch.data.sources import format_of, open_listed, split_scheme, usage
 from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, SPLITS, generate
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         _print_written(write_json(args.out, write(questions), indent=None), questions)
         return 0
     shares = _shares(args.parts)
-    parts = by_article(open_questions(args.data, args.on_error), shares, args.seed)
+    parts = by_article(open_listed(args.data, on_error=args.on_error), shares, args.seed)
     texts = {Path(args.out) / f"{name}.json": json_text(write(part), None) for name, part in parts.items()}
     for path, text in texts.items():
         _require_free(path, text)
@@ -122,11 +122,14 @@ def run_stats(args: argparse.Namespace) -> int:
 
 def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
     """Statistics of one set; with ``--encoder`` also the scores of gold answers that decoding could find."""
-    if holds(source) != PASSAGES:
+    form = format_of(source)
+    if form.holds != PASSAGES:
         if args.encoder:
             raise ConfigError(f"--encoder: {source} has no passages to tokenise")
-        return counts(source)
-    questions = open_questions(source, args.on_error, language=args.language)
+        if form.counts is None:
+            raise ConfigError(f"{source}: its format has no statistics; name a set with {PASSAGES}")
+        return dict(form.counts(split_scheme(source)[1]))
+    questions = open_listed(source, on_error=args.on_error, language=args.language)
     values = statistics(questions)
     if args.encoder:
         from qa_arch.config.find import choice

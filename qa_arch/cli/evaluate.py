@@ -24,13 +24,12 @@ from qa_arch.cli.runs import (
     refuse_options,
     require_runs,
 )
+from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError
 from qa_arch.files import write_json
 from qa_arch.manifest import Metrics, from_extras
-from qa_arch.metrics.prediction_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.metrics.squad import (
-    ENGLISH,
     OFFICIAL_THRESHOLD,
     abstention_warning,
     aggregate,
@@ -40,14 +39,14 @@ from qa_arch.metrics.squad import (
 )
 from qa_arch.process import gc_disabled
 from qa_arch.terminal import watching
-from qa_arch.types import Protocol, rules_of
+from qa_arch.types import rules_of
 
 EXIT_MISSING = 3
 """Exit code if questions have no prediction."""
 _SHOWN_IDS = 20
 """Maximum ids in a message: predictions for a whole set, scored on a part, have thousands of further ids."""
 METRICS: Mapping[str, Metrics] = from_extras("metrics")
-_FILE_OPTIONS = ("predictions", "na_prob", "protocol", "nbest", *(name.replace("-", "_") for name in METRICS))
+_FILE_OPTIONS = ("predictions", "na_prob", "nbest", *(name.replace("-", "_") for name in METRICS))
 _RUN_OPTIONS = (
     *("train", "final", "experiments", "allow_overlap"),
     *("precision", "device", "trust", "config_dir"),
@@ -69,7 +68,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("scoring prediction files").add_argument
     add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
     add("--na-prob", metavar="N", help="JSON object: question id -> no-answer probability or null odds (2.0)")
-    add("--protocol", choices=("auto", "1.1", "2.0"), default="auto", help="default: that of the data file")
     for name, family in METRICS.items():
         add(f"--{name}", action="store_true", help=family.summary)
     if METRICS:
@@ -109,10 +107,9 @@ def _score_files(args: argparse.Namespace) -> int:
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     if METRICS and args.nbest and not families:
         raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
-    questions = open_passages(args.data, use="scoring", language=args.language or ENGLISH)
-    protocol: Protocol = questions.protocol if args.protocol == "auto" else args.protocol
-    source = "from the data" if args.protocol == "auto" else "from --protocol"
-    _say(f"protocol: SQuAD {protocol} ({source}){rules_of(questions.language)}")
+    questions = open_passages(args.data, use="scoring", language=args.language)
+    protocol = questions.protocol
+    _say(f"protocol: SQuAD {protocol} (from the data){rules_of(questions.language)}")
     if protocol == "1.1" and (args.na_prob or args.null_threshold is not None):
         raise ConfigError(
             "protocol 1.1 has no unanswerable questions: leave out --na-prob and --null-threshold"
@@ -136,14 +133,14 @@ def _score_files(args: argparse.Namespace) -> int:
             f" {OFFICIAL_THRESHOLD} is applied to them; give --null-threshold (0 is neutral for odds)"
         )
     scores = aggregate(
-        score_questions(questions, predictions.values, protocol),
+        score_questions(questions, predictions.values),
         protocol,
         null_scores=odds if null_scores else None,
         threshold=threshold,
         missing=len(missing),
     )
     values = scores.flat()
-    texts = final_texts(questions, predictions.values, odds, threshold, protocol)
+    texts = final_texts(questions, predictions.values, odds, threshold)
     answered = [(e.answerable, not texts[e.id]) for e in questions.examples if e.id in texts]
     if fact := abstention_warning(*zip(*answered, strict=True)):
         _say(f"warning: {fact}; has the system learned to answer?")

@@ -18,12 +18,12 @@ from qa_arch.cli.runs import (
     add_answer_options,
     add_options,
     add_questions,
-    open_questions,
     open_reader,
     refuse_options,
     require_runs,
 )
 from qa_arch.config.target import require_packages
+from qa_arch.data.sources import open_listed
 from qa_arch.errors import ConfigError
 from qa_arch.files import hold
 from qa_arch.qa.answers import Query
@@ -88,7 +88,7 @@ def _official_files(args: argparse.Namespace) -> int:
     from qa_arch.metrics.squad import abstention_warning
     from qa_arch.qa.files import threshold_on, write_parts
 
-    questions = open_questions(args.data, args.on_error, use="answering")
+    questions = open_listed(args.data, on_error=args.on_error, use="answering")
     predictor = open_reader(args.run_folder, args)
     threshold = args.null_threshold
     if threshold is None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from qa_arch import terminal
 from qa_arch.cli.runs import add_options, refuse_options
+from qa_arch.data.answer_files import read_types
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import write_atomic, write_json
-from qa_arch.metrics.prediction_files import read_types
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored

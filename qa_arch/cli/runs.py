@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch.config.find import use_config_dir
-from qa_arch.data.files import OnError, Use
-from qa_arch.data.sources import open_listed, usage
+from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
-from qa_arch.metrics.squad import ENGLISH, LANGUAGES
+from qa_arch.metrics.squad import LANGUAGES
 from qa_arch.process import gc_disabled
 from qa_arch.results.tables import FORMATS, print_table
-from qa_arch.types import QuestionSet
 
 if TYPE_CHECKING:
     from qa_arch.models.checkpoint_files import Settings
@@ -77,7 +75,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "--on-error": {
         "choices": ("raise", "skip"),
         "default": "raise",
-        "help": "stop at the first faulty record, or skip and list such records (default: raise)",
+        "help": "stop at the first faulty record, or skip and list such records (default: raise, or that of"
+        " the run)",
     },
     "--language": {
         "choices": LANGUAGES,
@@ -128,17 +127,6 @@ def add_questions(parser: argparse._ActionsContainer) -> None:
     parser.add_argument("--data", nargs="+", required=True, metavar="SOURCE", help=usage())
 
 
-def open_questions(
-    source: str | Sequence[str],
-    on_error: OnError,
-    name: str = "",
-    use: Use = "training",
-    language: str | None = None,
-) -> QuestionSet:
-    """``open_listed`` with the defaults of commands."""
-    return open_listed(source, name=name, on_error=on_error, use=use, language=language or ENGLISH)
-
-
 def add_answer_options(parser: argparse._ActionsContainer, top_k: int = 1) -> None:
     """``--top-k --max-answer-tokens`` of ``qa.answers.Query``; None if not given."""
     parser.add_argument("--top-k", type=int, metavar="K", help=f"maximum spans to return (default: {top_k})")
@@ -150,7 +138,7 @@ def refuse_options(args: argparse.Namespace, names: Sequence[str], reason: str) 
     """Raise ConfigError for the first option of ``names`` that is given on the command line."""
     for name in names:
         value = getattr(args, name, None)
-        if value is not None and value is not False and value not in ("auto", []):
+        if value is not None and value is not False and value != []:
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 

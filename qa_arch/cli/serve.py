@@ -11,15 +11,16 @@ from pathlib import Path
 from qa_arch.cli.runs import DEVICE, RUN_HELP, add_options, open_reader, require_runs
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
+from qa_arch.serving import LOOPBACK, ServiceOptions
 
 TOKEN = "QA_ARCH_TOKEN"
 LIMITS = {
-    "--max-queue": (128, "queries that may wait for a model"),
-    "--max-batch": (16, "queries answered together"),
-    "--max-characters": (200_000, "characters of a request"),
-    "--timeout": (60.0, "seconds for an answer"),
+    "--max-queue": ("max_queue", "queries that may wait for a model"),
+    "--max-batch": ("max_batch", "queries answered together"),
+    "--max-characters": ("max_characters", "characters of a request"),
+    "--timeout": ("request_seconds", "seconds for an answer"),
 }
-"""Option -> default and help."""
+"""Option -> field of ``ServiceOptions`` and help."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--allow-host", action="append", default=[], metavar="NAME", help=hosts)
     token = f"file with the token that clients must send (default: the variable {TOKEN}, if set)"
     add("--token-file", metavar="FILE", help=token)
-    for option, (default, summary) in LIMITS.items():
+    for option, (field, summary) in LIMITS.items():
+        default = getattr(ServiceOptions(), field)
         text = f"{summary} (default: {default})"
         add(option, type=type(default), default=default, metavar="N", help=text)
     add_options(parser, "--max-question", *DEVICE)
@@ -43,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     require_packages("serve", "the service")
     require_runs(args.run_folder)
     from qa_arch.serving.app import create_app
-    from qa_arch.serving.guard import LOOPBACK, ServiceOptions, address, bind, serve
+    from qa_arch.serving.guard import address, bind, serve
 
     named = [Path(folder).absolute().name for folder in args.run_folder]  # a link keeps its own name
     if len({Path(folder).resolve() for folder in args.run_folder}) < len(args.run_folder):

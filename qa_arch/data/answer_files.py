@@ -1,9 +1,11 @@
-"""Read answers of any system; the format is detected from the content, one function per format."""
+"""Read official prediction, n-best and no-answer-probability files, and the answers of any system, whose
+format is detected from the content, one function per format."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -11,25 +13,118 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.data.files import Lines, csv_rows, load, read_text
-from qa_arch.data.question_sets import clip
+from qa_arch.data.question_sets import clip, json_type
 from qa_arch.errors import DataError
-from qa_arch.metrics.prediction_files import read_null_scores, read_predictions, shown_id
+from qa_arch.files import loads
 from qa_arch.metrics.squad import missing_ids
-from qa_arch.types import Example, QuestionSet
+from qa_arch.types import QuestionSet
+
+# Official files -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PredictionFile:
+    """The contents of an official file: one value per question id."""
+
+    path: Path
+    values: dict[str, Any]
+    duplicates: tuple[str, ...]
+    """Ids that occur more than once; the last value counts, as in the official script."""
+
+
+def read_predictions(path: str | Path) -> PredictionFile:
+    """Question id -> answer text ("" = no answer).
+
+    Raises DataError naming the file and the id of an invalid value.
+    """
+    file = _read(path, 'an object {"question id": "answer text"}; qa-arch adopt reads other formats')
+    return _checked(file, lambda value: type(value) is str, "prediction", 'a string ("" = no answer)')
+
+
+def read_null_scores(path: str | Path) -> PredictionFile:
+    """Question id -> no-answer probability or null odds. Raises DataError as above, also for NaN."""
+
+    def is_number(value: Any) -> bool:
+        if type(value) is int:
+            return abs(value) <= sys.float_info.max
+        return type(value) is float and value == value
+
+    file = _read(path, 'an object {"question id": number}')
+    return _checked(file, is_number, "no-answer score", "a number")
+
+
+def read_types(path: str | Path) -> dict[str, str]:
+    """Question id -> class (``MAIN:sub``), as ``qa-arch types`` writes it. Raises DataError as above."""
+    file = _read(path, 'an object {"question id": "class"}')
+    if not file.values:
+        raise DataError(f"{path}: holds no classes; write it with qa-arch types")
+    return _checked(file, lambda value: type(value) is str, "class", "a string such as NUM:date").values
+
+
+def read_nbest(path: str | Path) -> dict[str, dict[str, float]]:
+    """Question id -> candidate text -> probability, of an official n-best file. Raises DataError as above."""
+    candidates: dict[str, dict[str, float]] = {}
+    for id_, entries in _read(path, 'an object {"question id": [candidates]}').values.items():
+        if not isinstance(entries, list) or not all(map(_is_candidate, entries)):
+            raise DataError(
+                f'{path}: {shown_id(id_)}: a candidate has no "text" and "probability" (0 to 1); give the'
+                " nbest_predictions.json that belongs to the predictions"
+            )
+        # Among equal texts the first and most probable candidate counts.
+        candidates[id_] = {entry["text"]: float(entry["probability"]) for entry in reversed(entries)}
+    return candidates
+
+
+def _is_candidate(entry: Any) -> bool:
+    if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
+        return False
+    probability = entry.get("probability")
+    if isinstance(probability, bool) or not isinstance(probability, float | int):
+        return False
+    return 0 <= probability <= 1
+
+
+def _checked(file: PredictionFile, valid: Callable[[Any], bool], what: str, wanted: str) -> PredictionFile:
+    for id_, value in file.values.items():
+        if not valid(value):
+            given = f"{json_type(value)} ({clip(value, 24)})"
+            raise DataError(f"{file.path}: {shown_id(id_)}: the {what} is {given}; give {wanted}")
+    return file
+
+
+def _read(path: str | Path, expected: str) -> PredictionFile:
+    duplicates: list[str] = []
+
+    def build(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        values = dict(pairs)
+        if len(values) < len(pairs):
+            counts = Counter(key for key, _ in pairs)
+            duplicates.extend(key for key, count in counts.items() if count > 1)
+        return values
+
+    text = read_text(Path(path))
+    try:
+        content = loads(text, object_pairs_hook=build)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is not JSON ({error}); expected {expected}") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path}: holds {json_type(content)}; expected {expected}")
+    return PredictionFile(Path(path), content, tuple(duplicates))
+
+
+def shown_id(id_: str) -> str:
+    """The id itself, or its ``repr`` if it is blank or not printable."""
+    return id_ if id_.isprintable() and id_.strip() else repr(id_)
+
+
+# Answers of any system ----------------------------------------------------------------------------
 
 UNANSWERABLE = "unanswerable"
 """The answer that lm-evaluation-harness's task squadv2 prescribes for unanswerable questions."""
 FORMATS = (
     "official predictions, JSON lines with id, answer and null odds, a list for evaluate's squad_v2 metric,"
-    " samples of lm-evaluation-harness, answers of haystack or of transformers' pipeline, n-best lists with"
-    " scores, or CSV with the columns id and answer"
+    " samples of lm-evaluation-harness, or CSV with the columns id and answer"
 )
-RANKED: Mapping[str, str] = {
-    "data": "haystack answers",
-    "answer": "answers of haystack 1 or transformers' pipeline",
-    "text": "n-best lists with scores",
-}
-"""Key of the text of a ranked answer -> description of the format. A null or empty text is "no answer"."""
 NULL_ODDS = ("null_odds", "no_answer_probability")
 """Names of a record's null odds; a probability of "no answer" ranks questions like them."""
 Row = tuple[str, str, str, float | None]
@@ -60,7 +155,7 @@ def read_answers(
     ``empty`` is set, which gives missing questions an empty answer: the file could then belong to another
     set. Raises DataError naming file, record, field and remedy, also for missing questions.
     """
-    form, rows = _detect_format(path, questions)
+    form, rows = _detect_format(path)
     texts: dict[str, str] = {}
     odds: dict[str, float] = {}
     for position, id_, text, null_odds in rows:
@@ -100,27 +195,21 @@ def _abbreviated(ids: Collection[str]) -> str:
     return f"{len(ids)} id{'s' * (len(ids) > 1)} ({shown})"
 
 
-def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Row]]:
+def _detect_format(path: Path) -> tuple[str, Iterable[Row]]:
     """Description of the file format, and the rows."""
     text = read_text(path)
     if text.lstrip()[:1] not in ("{", "["):
         return "CSV", _csv_rows(path, text)
     content = load(path)
     # An object is official unless its keys are fields: any other key may be an id.
-    if isinstance(content, dict) and not content.keys() & {"doc", "id", "answers"}:
-        if all(isinstance(value, list | dict) for value in content.values()):
-            lists = {id_: value if isinstance(value, list) else [value] for id_, value in content.items()}
-            best = [span for spans in lists.values() for span in spans[:1]]
-            if any(isinstance(span, dict) and "probability" in span for span in best):
-                raise DataError(f"{path}: is an n-best file; give the predictions.json written with it")
-            return _ranked_rows(path, lists)
+    if isinstance(content, dict) and not content.keys() & {"doc", "id"}:
         return "official predictions", _official_rows(path)
     noun = "line" if isinstance(content, Lines) else "record"
     if not isinstance(content, Lines):
         content = enumerate(content if isinstance(content, list) else [content], 1)
     records = [(f"{noun} {number}", record) for number, record in content]
     first = records[0][1] if records else None
-    keys = first.keys() if isinstance(first, dict) else {"answers"} if isinstance(first, list) else set()
+    keys = first.keys() if isinstance(first, dict) else set()
     # The keys of the first record decide; a later one that lacks them is an error with its line.
     if "doc" in keys:
         form = f'lm-evaluation-harness samples, "{UNANSWERABLE}" read as no answer'
@@ -129,8 +218,6 @@ def _detect_format(path: Path, questions: QuestionSet) -> tuple[str, Iterable[Ro
         if "prediction_text" in keys:
             return "predictions for evaluate's metrics", _answer_rows(path, records, "prediction_text")
         return "JSON lines", _answer_rows(path, records, "text" if "text" in keys else "answer")
-    if keys & {"answers", "query", "init_parameters"}:
-        return _ranked_rows(path, _group_by_question(path, records, questions))
     raise DataError(f"{path}: unknown format; expected {FORMATS}")
 
 
@@ -209,69 +296,3 @@ def _innermost(value: Any) -> Any:
     while isinstance(value, list) and value:
         value = value[0]
     return value
-
-
-def _ranked_rows(path: Path, answers: Mapping[str, list[Any]]) -> tuple[str, list[Row]]:
-    """Description of the format, and the answer of highest score per question id.
-
-    The score of haystack's "no answer" is a probability, and so the null odds; other scores of it are
-    compared with that of the best span. A list without "no answer" says nothing about its score, and null
-    odds of some questions only are worthless: all are then unknown.
-    """
-    form, rows, unknown = RANKED["data"], [], 0
-    for id_, ranked in answers.items():
-        candidates = [*map(_unwrapped, ranked)]
-        fields = [_field(path, id_, answer, "score", (int, float)) for answer in candidates]
-        scores = [_number(path, id_, "score", score) for score in fields]
-        texts = []
-        for answer in candidates:
-            key = next((key for key in RANKED if key in answer), None)
-            if key is None:
-                raise DataError(
-                    f"{path}: {id_}: an answer has none of {', '.join(RANKED)}; expected {FORMATS}"
-                )
-            form = RANKED[key]
-            texts.append("" if answer[key] is None else _field(path, id_, answer, key))
-        best = texts[scores.index(max(scores))] if scores else ""
-        odds = scores[texts.index("")] if "" in texts else None
-        # Null odds compare "no answer" with the best span, as ours do.
-        if odds is not None and form != RANKED["data"]:
-            odds -= max((s for s, text in zip(scores, texts, strict=True) if text), default=-math.inf)
-        unknown += odds is None and best != ""
-        rows.append((id_, best, odds))
-    if unknown and any(odds is not None for _, _, odds in rows):
-        form += f'; no null odds, as {unknown} lists have no score of "no answer"'
-    return form, [(id_, id_, text, None if unknown else odds) for id_, text, odds in rows]
-
-
-def _group_by_question(
-    path: Path, records: Iterable[tuple[str, Any]], questions: QuestionSet
-) -> dict[str, list[Any]]:
-    """Group answers by the id of the question with their query text.
-
-    If several questions have the same text, the answer's document must occur in the passage of exactly one.
-    """
-    examples_by_text: dict[str, list[Example]] = defaultdict(list)
-    for example in questions.examples:
-        examples_by_text[example.question].append(example)
-    groups: dict[str, list[Any]] = defaultdict(list)
-    for position, record in records:
-        answers = record.get("answers", [record]) if isinstance(record, dict) else record
-        for answer in answers if isinstance(answers, list) else ():
-            fields = _unwrapped(answer)
-            if isinstance(fields, dict) and isinstance(record, dict):  # haystack 1 names the query once
-                fields = {"query": record.get("query"), **fields}
-            query = _field(path, position, fields, "query")
-            document = fields.get("document")
-            passage = document.get("content") if isinstance(document, dict) else fields.get("context")
-            matches = [e.id for e in examples_by_text[query] if (passage or "") in e.context]
-            if len(matches) != 1:
-                fault = f"{len(matches)} questions of the data are {clip(query)}"
-                raise DataError(f'{path}: {position}: query: {fault}; write {{"question id": [answers]}}')
-            groups[matches[0]].append(answer)
-    return groups
-
-
-def _unwrapped(answer: Any) -> Any:
-    """Fields of an answer, which haystack's ``to_dict`` nests in ``init_parameters``."""
-    return answer.get("init_parameters", answer) if isinstance(answer, dict) else answer

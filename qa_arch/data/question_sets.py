@@ -65,8 +65,11 @@ def json_type(value: object) -> str:
     return "null" if value is None else _NOUN.get(type(value), "a number")
 
 
-def require_field(fields: Mapping[str, Any], name: str, wanted: type, where: str = "") -> Any:
-    """Field ``name`` of a JSON object. Raises RecordError if it is missing or not of type ``wanted``."""
+def require_field(fields: Any, name: str, wanted: type, where: str = "") -> Any:
+    """Field ``name`` of a JSON object. Raises RecordError for another value than an object, and for a field
+    that is missing or not of type ``wanted``."""
+    if not isinstance(fields, Mapping):
+        raise RecordError(where.rstrip("."), wrong_type(fields, dict))
     if name not in fields:
         raise RecordError(f"{where}{name}", f"is missing; add {_NOUN[wanted]}")
     value = fields[name]
@@ -192,8 +195,6 @@ def _golds(answers: list[Any], name: str, context: str, use: Use) -> tuple[Gold,
 
 def _gold(answer: Any, context: str, use: Use) -> Gold | None:
     """The answer, without a place if it is not at its offset and ``use`` needs none; None if it is empty."""
-    if not isinstance(answer, dict):
-        raise RecordError("", wrong_type(answer, dict))
     if not require_field(answer, "text", str, ".").strip():
         return None
     text, start = _text(answer, "text", "."), _as_integer(answer.get("answer_start"))

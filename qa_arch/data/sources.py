@@ -13,6 +13,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from glob import glob
 from importlib import import_module
@@ -23,11 +24,10 @@ from qa_arch import hub
 from qa_arch.config.check import suggest
 from qa_arch.data import squad
 from qa_arch.data.files import PASSAGES, Format, OnError, Paths, Use, as_list, content_hash
-from qa_arch.data.question_sets import RawQuestion, build, question_set
+from qa_arch.data.question_sets import RawQuestion, build
 from qa_arch.errors import DataError, UnavailableError, first_line, one_line
 from qa_arch.files import DATA_FOLDER, data_folder
 from qa_arch.manifest import from_extras
-from qa_arch.metrics.squad import ENGLISH
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -140,20 +140,16 @@ def open_passages(
     name: str = "",
     on_error: OnError = "raise",
     use: Use = "training",
-    language: str = ENGLISH,
+    language: str | None = None,
 ) -> QuestionSet:
     """Open a source with passages. Raises DataError before reading for a source without.
 
-    Answers are scored by the rules of ``language``, which is part of the set's fingerprint.
+    Answers are scored by the rules of ``language`` (default: English), part of the set's fingerprint.
     """
     require_passages(source)
     questions = open_source(source, name=name, on_error=on_error, use=use)
     assert isinstance(questions, QuestionSet)
-    if language == ENGLISH:
-        return questions
-    return question_set(
-        questions.name, questions.examples, questions.protocol, questions.skipped, language=language
-    )
+    return questions if language in (None, questions.language) else replace(questions, language=language)
 
 
 def open_listed(source: Paths, **options: Any) -> QuestionSet:
@@ -164,14 +160,9 @@ def open_listed(source: Paths, **options: Any) -> QuestionSet:
     return questions
 
 
-def holds(source: Paths) -> str:
-    """Kind of the questions in a source, determined by its scheme alone."""
-    return _format(_resolve(source)[0]).holds
-
-
-def licence(source: Paths) -> str:
-    """Licence of the set, as a sentence; empty if its format does not know it."""
-    return _format(_resolve(source)[0]).licence
+def format_of(source: Paths) -> Format:
+    """Format of a source, determined by its scheme alone."""
+    return _format(_resolve(source)[0])
 
 
 def require_passages(source: Paths, setting: str = "") -> None:
@@ -181,7 +172,7 @@ def require_passages(source: Paths, setting: str = "") -> None:
 
 def require(source: Paths, wanted: str, example: str, setting: str = "") -> None:
     """Raise DataError unless ``source`` is of the kind ``wanted``, of which ``example`` is a choice."""
-    form = _format(_resolve(source)[0])
+    form = format_of(source)
     if form.holds != wanted:
         raise DataError(
             f"{setting + ': ' if setting else ''}{' '.join(as_list(source))}: holds {form.holds}, not"
@@ -222,19 +213,6 @@ def require_present(source: Paths, setting: str) -> None:
         raise DataError(f"{setting}: {error}") from None
     if missing:
         raise DataError(f"{setting}: {missing[0]} does not exist; check the path")
-
-
-def is_typed(source: str) -> bool:
-    """Whether users write such a source; not if it names rows that were given from Python."""
-    return _format(split_scheme(source)[0]).typed
-
-
-def counts(source: str) -> dict[str, int]:
-    """Counts of ``questions``, right ``answers`` and ``question_words`` of a set without passages."""
-    scheme, parts = _resolve(source)
-    count = _format(scheme).counts
-    assert count is not None
-    return dict(count(parts[0]))
 
 
 def portable(source: str) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 from qa_arch.config.schema import Data, Source
 from qa_arch.data.files import PASSAGES, Use
 from qa_arch.data.question_sets import passage_title
-from qa_arch.data.sources import available, holds, open_listed, open_passages, require_passages
+from qa_arch.data.sources import available, format_of, open_listed, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.types import QuestionSet
 
@@ -88,7 +88,7 @@ def _open(source: Source, split: str, data: Data) -> QuestionSet:
 
 def closed_dev(data: Data) -> dict[str, QuestionSet]:
     """A closed dev set, keyed by its name; empty without one, or if it is not on disk."""
-    if data.dev is None or data.open_dev or holds(data.dev) != PASSAGES:
+    if data.dev is None or data.open_dev or format_of(data.dev).holds != PASSAGES:
         return {}
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")

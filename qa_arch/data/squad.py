@@ -136,8 +136,6 @@ def _answers(question: Mapping[str, Any], record: Mapping[str, Any]) -> list[dic
 
 def _spans(answer: Any, where: str, record: Mapping[str, Any]) -> list[Span]:
     """Context spans that match the answer, ends exclusive; token spans if a character span does not match."""
-    if not isinstance(answer, dict):
-        raise RecordError(where, wrong_type(answer, dict))
     text, context = require_field(answer, "text", str, f"{where}."), record["context"]
     char_spans = _pairs(answer, "char_spans", where)
     spans = [(first, last + 1) for first, last in char_spans if _matches(context, first, last + 1, text)]
@@ -304,7 +302,7 @@ def _article_questions(where: str, article: Any, flagged: bool) -> Iterator[RawQ
     ``flagged``: whether unanswerable questions need the flag of version 2.0.
     """
     try:
-        paragraphs = _require_list(article, "paragraphs", where)
+        paragraphs = require_field(article, "paragraphs", list, f"{where}.")
     except RecordError as fault:
         yield fault
         return
@@ -316,7 +314,7 @@ def _article_questions(where: str, article: Any, flagged: bool) -> Iterator[RawQ
 
 def _paragraph_questions(where: str, paragraph: Any, flagged: bool) -> Iterator[RawQuestion | RecordError]:
     try:
-        qas = _require_list(paragraph, "qas", where)
+        qas = require_field(paragraph, "qas", list, f"{where}.")
     except RecordError as fault:
         yield fault
         return
@@ -335,12 +333,6 @@ def _flat_question(where: str, record: Any, flagged: bool) -> Iterator[RawQuesti
         if isinstance(record, dict)
         else RecordError(where, wrong_type(record, dict))
     )
-
-
-def _require_list(value: Any, name: str, where: str) -> list[Any]:
-    if not isinstance(value, dict):
-        raise RecordError(where, wrong_type(value, dict))
-    return require_field(value, name, list, f"{where}.")
 
 
 class Layout(NamedTuple):

@@ -26,7 +26,7 @@ from transformers import (
 
 from qa_arch.config.schema import Config
 from qa_arch.data.files import as_list
-from qa_arch.data.sources import licence, split_scheme, split_source
+from qa_arch.data.sources import format_of, split_scheme, split_source
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export import new_folder, sample
 from qa_arch.features.windows import probe
@@ -149,14 +149,14 @@ def export_hf(predictor: Reader, out: str | Path, run: Path | None = None) -> No
 def _exported_settings(predictor: Reader) -> dict[str, Any]:
     """Settings with which ``qa_arch.load`` reads the folder: those that the model was scored with."""
     config, record = predictor.config, predictor.record
-    threshold = record.threshold if record else None
+    assert record is not None  # as of every loaded reader
     value = None if math.isinf(predictor.null_threshold) else predictor.null_threshold
     return asdict(
         ExportedSettings(
             features=replace(config.features, cache_dir=None),
             decode=config.decode,
-            threshold=threshold or Threshold(value=value, fitted_on="nothing"),
-            confidence=record.confidence if record else None,
+            threshold=record.threshold or Threshold(value=value, fitted_on="nothing"),
+            confidence=record.confidence,
         )
     )
 
@@ -240,19 +240,18 @@ def library_logits(model: PreTrainedModel, batch: Batch) -> tuple[torch.Tensor, 
 def model_card(predictor: Reader, run: Path | None = None) -> str:
     """Model card in Markdown, with front matter for the hub."""
     record, config, threshold = predictor.record, predictor.config, predictor.null_threshold
+    assert record is not None
     always = math.isinf(threshold)
     return _PAGE.format(
         front=_front_matter(config, record, run).to_yaml(),
-        title=_inline(record.model if record else config.model.get("name")),
-        commit=f" (commit {_inline(record.commit[:10])})" if record and record.commit else "",
+        title=_inline(record.model),
+        commit=f" (commit {_inline(record.commit[:10])})" if record.commit else "",
         seed=config.seed,
         scores=_score_table(record),
         threshold="infinite" if always else f"{threshold:.4f}",
         limit='float("inf")' if always else repr(threshold),
-        fitted=f"fitted on {_inline(record.threshold.fitted_on)}"
-        if record and record.threshold
-        else "not fitted",
-        data="\n".join(_data_lines(config, record.data if record else {})),
+        fitted=f"fitted on {_inline(record.threshold.fitted_on)}" if record.threshold else "not fitted",
+        data="\n".join(_data_lines(config, record.data)),
         weights=_weights_origin(config, record),
         length=config.features.max_length,
         stride=config.features.stride,
@@ -261,21 +260,21 @@ def model_card(predictor: Reader, run: Path | None = None) -> str:
     )
 
 
-def _front_matter(config: Config, record: RunRecord | None, run: Path | None) -> ModelCardData:
+def _front_matter(config: Config, record: RunRecord, run: Path | None) -> ModelCardData:
     """Metadata that the hub reads: base model, data sets, and scores as a ``model-index``."""
-    name, encoder = str(record.model if record else config.model.get("name")), str(config.encoder.name)
+    encoder = str(config.encoder.name)
     on_the_hub = config.encoder.init == "pretrained" and not Path(encoder).exists()
     sources = map(split_scheme, as_list(config.data.train))
     datasets = [split_source(source)[0] for scheme, source in sources if scheme == "hub"]
     return ModelCardData(
-        model_name=name,
+        model_name=record.model,
         library_name="transformers",
         pipeline_tag="question-answering",
         license="unknown",
         tags=["extractive-question-answering", "qa_arch"],
         base_model=HUB_IDS.get(encoder, encoder) if on_the_hub else None,
         datasets=[dataset for dataset in datasets if not Path(dataset).exists()] or None,
-        eval_results=list(_results(record, run)) if record and record.scores else None,
+        eval_results=list(_results(record, run)) if record.scores else None,
     )
 
 
@@ -309,12 +308,12 @@ def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
             )
 
 
-def _score_table(record: RunRecord | None) -> str:
+def _score_table(record: RunRecord) -> str:
     """Markdown table with one row per set and operating point of the record."""
     rows = [
         f"| {_inline(split)} | {_inline(POINTS.get(name, name))} | {_number(point.threshold)} |"
         f" {_inline(point.protocol)} |" + "".join(f" {_number(point.metric(metric))} |" for metric in METRICS)
-        for split, points in (record.scores if record else {}).items()
+        for split, points in record.scores.items()
         for name, point in points.items()
     ]
     if not rows:
@@ -348,12 +347,12 @@ def _data_lines(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]
     squad = (
         "If these are SQuAD's questions: SQuAD is published under CC BY-SA 4.0 (Rajpurkar et al. 2016, 2018)."
     )
-    yield f"\n{licence(config.data.train) or squad}"
+    yield f"\n{format_of(config.data.train).licence or squad}"
 
 
-def _weights_origin(config: Config, record: RunRecord | None) -> str:
+def _weights_origin(config: Config, record: RunRecord) -> str:
     encoder = config.encoder
-    if record and (teacher := record.teacher):
+    if teacher := record.teacher:
         return (
             f"they were distilled from the teacher `{_inline(teacher.name)}`"
             f" (config {teacher.run_hash[:8]}), whose licence is not recorded here, on the data above."

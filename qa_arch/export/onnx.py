@@ -36,12 +36,11 @@ from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, run_model
-from qa_arch.provenance import identify
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
 from qa_arch.qa.search import SpanCollector
-from qa_arch.records import GRAPH, RunRecord, Threshold, write_record
-from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits
+from qa_arch.records import GRAPH, write_record
+from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, difference
 from qa_arch.types import QuestionSet
 
 try:
@@ -325,15 +324,7 @@ class _Comparison:
 def largest_difference(first: Logits, second: Logits) -> float:
     """Largest absolute difference of two logits; ``inf`` if only one of them is finite."""
     names = ("token", "stop") if isinstance(first, StepLogits) else ("start", "end", "null", "null_end")
-    largest = 0.0
-    for name in names:
-        a, b = getattr(first, name), getattr(second, name)
-        finite = a.isfinite()
-        if not torch.equal(finite, b.isfinite()) or not torch.equal(a[~finite], b[~finite]):
-            return float("inf")
-        if finite.any():
-            largest = max(largest, float((a - b)[finite].abs().max()))
-    return largest
+    return max(difference(getattr(first, name), getattr(second, name)) for name in names)
 
 
 def export_onnx(
@@ -353,6 +344,8 @@ def export_onnx(
     if precision not in ("fp32", "int8"):
         raise ConfigError(f"--precision {precision}: a graph can be exported in fp32 or in int8 only")
     questions = check_questions(predictor.config) if questions is None else questions
+    record = predictor.record
+    assert record is not None  # as of every loaded reader
     with new_folder(out) as folder:
         inputs, outputs = write_graph(folder / GRAPH, predictor)
         description = Description(
@@ -373,26 +366,8 @@ def export_onnx(
         if predictor.vectors is not None:
             store.save_vectors(folder, predictor.vectors)
         size = sum(file.stat().st_size for file in folder.glob(f"{GRAPH}*"))
-        record = replace(_record(predictor), precision=precision, weights_bytes=size, cost=None)
-        write_record(folder, record)
+        write_record(folder, replace(record, precision=precision, weights_bytes=size, cost=None))
     return result
-
-
-def _record(predictor: Reader) -> RunRecord:
-    """The run's record, or a new one with config and threshold for a model without a record."""
-    if predictor.record is not None:
-        return predictor.record
-    config, threshold = predictor.config, predictor.null_threshold
-    settings = asdict(config)
-    return RunRecord(
-        status="ok",
-        name=config.name,
-        model=str(config.model.get("name")),
-        seed=config.seed,
-        config=settings,
-        **identify(settings)._asdict(),
-        threshold=Threshold(value=None if threshold == float("inf") else threshold, fitted_on="nothing"),
-    )
 
 
 # Translations of operators that torch's exporter lacks -----------------------------------------------

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from qa_arch.errors import DataError
 from qa_arch.metrics.squad import QuestionScore, Scores, aggregate, require_predictions, score_questions
-from qa_arch.records import CALIBRATED, FORCED, ORACLE, THRESHOLD_0
+from qa_arch.records import CALIBRATED, FORCED, GIVEN, ORACLE, THRESHOLD_0
 from qa_arch.types import Prediction, QuestionSet
 
 _TIE = 1e-9
@@ -119,14 +119,16 @@ def calibrate(
 
 
 def at_thresholds(
-    questions: QuestionSet, answers: Sequence[Prediction], calibrated: float
+    questions: QuestionSet, answers: Sequence[Prediction], calibrated: float, given: float | None = None
 ) -> dict[str, Scores]:
-    """Scores of the answers by operating point: threshold 0, calibrated, oracle and forced answer.
+    """Scores of the answers by operating point: threshold 0, calibrated, oracle, given and forced answer.
 
     The texts are scored only once. Raises DataError if a question has no answer record, or several.
     """
     scored, odds = _score(questions, answers)
     thresholds = {THRESHOLD_0: 0.0, CALIBRATED: calibrated, ORACLE: _fit(scored, odds)}
+    if given is not None:
+        thresholds[GIVEN] = given
     points = {
         name: aggregate(scored, "2.0", null_scores=odds, threshold=threshold)
         for name, threshold in thresholds.items()

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
-from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,6 @@ Articles = npt.NDArray[np.int64]
 Unit = Literal["question", "article", "passage"]
 """Sampling unit of intervals and tests, besides the seeds."""
 
-V = TypeVar("V", bound="Spread", covariant=True)
 LEVEL = 0.95
 POWER = 0.8
 """Power at which ``Effect.detectable`` would be found."""
@@ -70,7 +69,9 @@ class Seeds(NamedTuple):
 class Variance:
     """Variance of a difference, by source."""
 
-    units: int
+    units: float
+    """Articles (or questions); a pooled effect has one more than its degrees of freedom, which need not be
+    whole."""
     unit_variance: float
     """Articles (or questions), including their interaction with the seeds."""
     seeds: tuple[Seeds, ...] = ()
@@ -105,7 +106,7 @@ class Variance:
         spread = sum(variance**2 / free for variance, free in parts if variance)
         return max(1.0, self.total**2 / spread) if spread else inf
 
-    def planned(self, *, units: int, runs: int, calibration_units: int | None = None) -> Variance:
+    def planned(self, *, units: float, runs: int, calibration_units: int | None = None) -> Variance:
         """Variance expected with other numbers of articles, runs per system and calibration articles.
 
         The part of a seed variance that another system's negative estimate cancels is chance, which more
@@ -133,30 +134,13 @@ class Variance:
         return Variance(units, unit_variance, seeds, planned, calibration_variance)
 
 
-class Spread(Protocol):
-    """What a test needs of a variance."""
-
-    @property
-    def total(self) -> float: ...
-
-    @property
-    def freedom(self) -> float: ...
-
-
-class Known(NamedTuple):
-    """A variance without its sources."""
-
-    total: float
-    freedom: float
-
-
 @dataclass(frozen=True, slots=True)
-class Effect(Generic[V]):
+class Effect:
     """Difference of system B from system A; two-sided tests by Student's t."""
 
     delta: float
     """Mean of B minus mean of A."""
-    variance: V
+    variance: Variance
 
     @property
     def interval(self) -> Interval:
@@ -210,7 +194,7 @@ def contrast(
     articles: Articles | None = None,
     left_out: Sequence[float] = (),
     calibration_units: int | None = None,
-) -> Effect[Variance]:
+) -> Effect:
     """Sum of the means of ``systems``, signed score arrays ``(R, N)`` on the same N questions.
 
     ``[-a, b]`` is how much better b is, ``[a, -b, -c, d]`` how much more d gains over c than b over a.
@@ -226,7 +210,7 @@ def contrast(
     return Effect(delta, _crossed_variance(systems, articles, left_out, calibration_units or len(left_out)))
 
 
-def pool(effects: Sequence[Effect]) -> tuple[Effect[Known], float]:
+def pool(effects: Sequence[Effect]) -> tuple[Effect, float]:
     """The effect common to independent experiments, and the p-value of its heterogeneity.
 
     Fixed effect with weights w_k = 1 / V_k: δ = Σ w_k δ_k / Σ w_k, V = 1 / Σ w_k; degrees of freedom as
@@ -243,7 +227,7 @@ def pool(effects: Sequence[Effect]) -> tuple[Effect[Known], float]:
     freedoms = np.array([effect.variance.freedom for effect in effects])
     freedom = float(1 / (shares**2 / freedoms).sum())  # V_k w_k² / (Σ w)² = V share_k
     heterogeneity = float(weights @ (deltas - delta) ** 2)
-    return Effect(delta, Known(variance, freedom)), float(chdtrc(len(effects) - 1, heterogeneity))
+    return Effect(delta, Variance(freedom + 1, variance)), float(chdtrc(len(effects) - 1, heterogeneity))
 
 
 def power(variance: Variance, difference: float) -> float:

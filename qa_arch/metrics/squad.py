@@ -277,11 +277,11 @@ def final_texts(
     texts: Mapping[str, str],
     null_scores: Mapping[str, float],
     threshold: float,
-    protocol: Protocol,
 ) -> dict[str, str]:
     """Texts at the threshold: "" for null scores above it and, in 1.1, for questions without a text."""
     final = {id_: "" if null_scores.get(id_, threshold) > threshold else text for id_, text in texts.items()}
-    return {**dict.fromkeys(missing_ids(questions, texts), ""), **final} if protocol == "1.1" else final
+    missing = missing_ids(questions, texts) if questions.protocol == "1.1" else []
+    return {**dict.fromkeys(missing, ""), **final}
 
 
 def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> list[str]:

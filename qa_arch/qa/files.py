@@ -73,15 +73,15 @@ def odds_and_truth(
 
 
 def operating_points(
-    questions: QuestionSet, answers: Sequence[Prediction], threshold: float
+    questions: QuestionSet, answers: Sequence[Prediction], threshold: float, given: float | None = None
 ) -> dict[str, Point]:
     """Operating point -> scores, with threshold, protocol and metric version.
 
-    ``threshold_0``, ``calibrated`` (at ``threshold``) and ``oracle`` (fitted on the scored set: a bound)
-    for SQuAD 2.0, and ``forced`` for both protocols.
+    ``threshold_0``, ``calibrated`` (at ``threshold``), ``oracle`` (fitted on the scored set: a bound) and
+    ``given`` (at that further null threshold) for SQuAD 2.0, and ``forced`` for both protocols.
     """
     if questions.protocol == "2.0":
-        points = at_thresholds(questions, answers, threshold)
+        points = at_thresholds(questions, answers, threshold, given)
     else:
         spans = score_questions(questions, best_texts(answers))
         points = {FORCED: aggregate(spans, questions.protocol)}

@@ -7,7 +7,7 @@ The steps of a question, in order::
     -> Batch                      batches
     -> logits                     the model
     -> ranked answers             qa.search, qa.ranking
-    -> Scores                     fit, points, question_rows
+    -> Scores                     fit, operating_points, question_rows
     -> run.json                   training.run, evaluation
 
 Models are in ``models``, losses in ``nn``. A model of the task ``sequence`` scores token sequences, which are
@@ -54,7 +54,6 @@ from qa_arch.records import (
     CALIBRATED,
     CALIBRATION,
     FORCED,
-    GIVEN,
     THRESHOLD_0,
     TRAIN,
     Answerability,
@@ -63,7 +62,6 @@ from qa_arch.records import (
     Origin,
     Parameters,
     Point,
-    Points,
     RunRecord,
     SplitFacts,
     Threshold,
@@ -242,7 +240,7 @@ def batches(config: Config, parts: SpanParts) -> Batches:
 def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
     """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
     ``forced_auc``, which needs no threshold."""
-    scored = points(questions, outputs, _threshold(questions, outputs))
+    scored = operating_points(questions, outputs.best_predictions, _threshold(questions, outputs))
     spans = scored[FORCED]
     if questions.protocol == "1.1":
         scores = {"exact": spans.exact, "f1": spans.f1, "forced_auc": spans.f1}
@@ -302,17 +300,6 @@ def _threshold(
     if questions.protocol == "1.1":
         return ALWAYS_ANSWER
     return calibrate(questions, outputs.best_predictions, prior, width)
-
-
-def points(
-    questions: QuestionSet, outputs: Ranking, threshold: float, extra_threshold: float | None = None
-) -> Points:
-    """Scores at every operating point; ``extra_threshold`` is one more null threshold to score at."""
-    answers = outputs.best_predictions
-    scored = operating_points(questions, answers, threshold)
-    if extra_threshold is not None:
-        scored[GIVEN] = operating_points(questions, answers, extra_threshold)[CALIBRATED]
-    return scored
 
 
 def reference_point(heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet) -> Point:

@@ -30,13 +30,16 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import FileResponse, JSONResponse
 
 from qa_arch.config.check import suggest
+from qa_arch.data.files import as_list
+from qa_arch.data.sources import SYNTHETIC, format_of
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
 from qa_arch.nn.reading import device_of
 from qa_arch.qa.answers import INVALID_TEXT, UNKNOWN_FIELD, WHOLE, Answer, Fault, Passage, Query, Question
 from qa_arch.qa.reader import Reader
+from qa_arch.serving import ServiceOptions
 from qa_arch.serving.batching import Batcher, Telemetry
-from qa_arch.serving.guard import Guard, RefusalError, ServiceOptions
+from qa_arch.serving.guard import Guard, RefusalError
 
 FILES = Path(__file__).with_name("page")
 # Override the system's registry: browsers refuse scripts of another type.
@@ -172,12 +175,6 @@ class AttentionMessage(BaseModel):
     )
 
 
-class HealthMessage(BaseModel):
-    """`ok`."""
-
-    status: str
-
-
 class ErrorDetails(BaseModel):
     message: str = Field(description="What is wrong.")
     field: str | None = Field(description="Which field of the body.")
@@ -257,8 +254,8 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
 
     @app.head("/healthz", include_in_schema=False)
     @app.get("/healthz", summary="Health check")
-    async def health() -> HealthMessage:
-        return HealthMessage(status="ok")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
 
     @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", response_class=Response, summary="Prometheus metrics")
@@ -298,7 +295,8 @@ def _add_attention(app: FastAPI, service: Service) -> None:
 def _describe(name: str, reader: Reader) -> ModelMessage:
     record, threshold = reader.record, reader.null_threshold
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
-    generated = str(reader.config.data.train).startswith("synthetic")
+    sources = as_list(reader.config.data.train)  # none of a checkpoint, whose data is unknown
+    generated = bool(sources) and format_of(sources) is SYNTHETIC
     return ModelMessage(
         name=name,
         architecture=record.model if record else type(reader.model).__name__,

@@ -20,7 +20,8 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from qa_arch.qa.answers import Answer, Query
 from qa_arch.qa.reader import Reader
-from qa_arch.serving.guard import ServiceOptions, busy
+from qa_arch.serving import ServiceOptions
+from qa_arch.serving.guard import busy
 
 WAIT_MS = 2.0
 """Milliseconds a query waits for others; also the polling interval of an empty queue."""

@@ -27,7 +27,6 @@ from typing import Any, BinaryIO, Literal, cast
 from pydantic import ValidationError
 
 from qa_arch import __version__
-from qa_arch.config.check import suggest
 from qa_arch.data.files import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError
@@ -45,9 +44,7 @@ HEAD_BYTES = 1 << 20
 """A data file is identified by the hash of its first bytes, its size and its modification time."""
 IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind", "original_id")
 """Fields of flat SQuAD records that do not affect the answer."""
-QUERY_FIELDS = ("context", *(item.name for item in fields(Query)))
-"""Those of ``Query``; in a line they override the options of the command."""
-FIELDS = ("id", *QUERY_FIELDS, "meta", *IGNORED)
+FIELDS = ("id", "context", *(item.name for item in fields(Query)), "meta", *IGNORED)
 _EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
 log = logging.getLogger(__name__)
 
@@ -317,22 +314,12 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
         except ValueError:
             raise RecordError("meta", "holds Infinity or NaN, which is no JSON; use null") from None
         row["meta"] = content["meta"]
-    # A misspelt option would be ignored, and its default used without a word.
-    for name in content:
-        if name not in FIELDS:
-            hint = suggest(name, FIELDS)
-            raise RecordError(
-                clip(name), f"is not a field of a question{hint}; 'meta' is copied to the answer"
-            )
     # A null leaves an option as the command line has it.
-    given = [name for name in QUERY_FIELDS if content.get(name) is not None]
-    if "question" not in given or not {"context", "documents"} & {*given}:
-        missing = "question" if "question" not in given else "context"
-        raise RecordError(missing, "is missing; a line needs a question, and a context or documents")
+    own = {k: v for k, v in content.items() if k not in ("id", "meta", *IGNORED) and v is not None}
     try:
-        return QUERY.validate_python({**options, **{name: content[name] for name in given}})
+        return QUERY.validate_python({**options, **own})
     except ValidationError as error:
-        fault = Fault.of(error)
+        fault = Fault.of(error, FIELDS)
         raise RecordError(fault.field, fault.message) from None
 
 

@@ -33,7 +33,7 @@ from qa_arch.nn.losses import Loss
 from qa_arch.nn.reading import Batches, Collate, Collector, evaluating
 from qa_arch.process import die_with
 from qa_arch.provenance import identify
-from qa_arch.tensors import Batch
+from qa_arch.tensors import Batch, output_tensors
 from qa_arch.training.checkpoint import random_state, restore_random_state
 
 log = logging.getLogger(__name__)
@@ -487,7 +487,7 @@ def padding_effect(model: nn.Module, batch: Any) -> float | None:
     # In reduced precision a sum of other length alone would change the scores.
     with evaluating(model), torch.no_grad(), torch.autocast(mask.device.type, enabled=False):
         padded, alone = (
-            _tensors(model(_rows(batch, rows, width)))
+            output_tensors(model(_rows(batch, rows, width))).values()
             for rows, width in (([short, longest], mask.shape[1]), ([short], length))
         )
     changes, largest = [0.0], [0.0]
@@ -506,12 +506,6 @@ def _rows(batch: Any, rows: list[int], width: int) -> Any:
     chosen = {name: part[rows] for name, part in parts.items() if isinstance(part, Tensor)}
     tokens = {name: part[:, :width] for name, part in chosen.items() if parts[name].shape == batch.mask.shape}
     return replace(batch, **{**chosen, **tokens})
-
-
-def _tensors(output: Any) -> list[Tensor]:
-    """The tensors of a model's output."""
-    values = [getattr(output, f.name) for f in fields(output)] if is_dataclass(output) else [output]
-    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _axes(hint: Any) -> tuple[str, ...] | None:

@@ -15,7 +15,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import DataError
-from qa_arch.evaluation import calibration_set
+from qa_arch.evaluation import recorded_calibration
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.records import CALIBRATION, DEV, GIVEN, ORACLE, questions_folder, read_questions, read_record
 from qa_arch.types import Example, Gold
@@ -37,13 +37,6 @@ def lines(*records) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
-def haystack_answers(query, document, data, score, null):
-    """Answers of a haystack reader, as returned by ``to_dict``."""
-    fields = {"query": query, "document": {"content": document}, "meta": {}}
-    pairs = [(data, score), (None, null)]
-    return [{"type": "x", "init_parameters": {**fields, "data": d, "score": s}} for d, s in pairs if s]
-
-
 HARNESS = [
     {
         "doc_id": number,
@@ -54,21 +47,9 @@ HARNESS = [
     for number, id_ in enumerate(TEXTS)
 ]
 COMPLETION = {"doc": {"doc_id": "a"}, "resps": [["1902"]], "filtered_resps": ["1902"]}
-HAYSTACK = [
-    haystack_answers("When did it burn again?", MILL, "1902", 0.9, 0.25),
-    haystack_answers("Who?", MILL, "The mill", 0.1, 0.75),
-    haystack_answers("Who?", INN, "Eve", 0.6, 0.5),
-]
 FOR_METRIC = [
     {"id": id_, "prediction_text": text, "no_answer_probability": ODDS[id_]} for id_, text in TEXTS.items()
 ]
-WHO = {"query": "When did it burn again?", "no_ans_gap": 1.5}
-HAYSTACK_1 = [
-    {"answer": "1902", "type": "extractive", "score": 0.75, "context": "and again in 1902."},
-    {"answer": "", "type": "extractive", "score": 0.5, "context": None},
-]
-PIPELINE = [{"score": 0.75, "start": 37, "end": 41, "answer": "1902"}]
-NULL = {"score": 0.25, "start": 0, "end": 0, "answer": ""}
 PREDICTED = [{"id": id_, "text": text, "null_odds": ODDS[id_]} for id_, text in TEXTS.items()]
 PROMPTED = [{"id": id_, "answer": text, "no_answer_probability": ODDS[id_]} for id_, text in TEXTS.items()]
 
@@ -82,9 +63,6 @@ PROMPTED = [{"id": id_, "answer": text, "no_answer_probability": ODDS[id_]} for 
         (lines(PREDICTED[0], {"id": "b", "text": ""}, PREDICTED[2]), "JSON lines", {**ODDS, "b": math.inf}),
         (json.dumps(FOR_METRIC), "predictions for evaluate's metrics", ODDS),
         (lines(*HARNESS), "lm-evaluation-harness", ODDS),
-        (json.dumps(HAYSTACK), "haystack", ODDS),
-        (lines(*({"answers": own} for own in HAYSTACK)), "haystack", ODDS),
-        (json.dumps(dict(zip(TEXTS, HAYSTACK, strict=True))), "haystack", ODDS),
         ('id,answer\na,1902\nb,\nc,"Eve"\n', "CSV", None),
     ],
 )
@@ -101,33 +79,6 @@ def test_ids_may_be_numbers(tmp_path, line):
     (tmp_path / "answers.jsonl").write_text(lines(line))
     questions = question_set("made", [replace(QUESTIONS.examples[0], id="7")], "2.0")
     assert read_answers(tmp_path / "answers.jsonl", questions).texts == {"7": "1902"}
-
-
-@pytest.mark.parametrize(
-    ("content", "form", "odds"),
-    [
-        ({"a": HAYSTACK_1}, "answers of haystack 1 or transformers' pipeline", -0.25),
-        ({**WHO, "answers": HAYSTACK_1}, "answers of haystack 1 or transformers' pipeline", -0.25),
-        ({"a": [*PIPELINE, NULL]}, "answers of haystack 1 or transformers' pipeline", -0.5),
-        ({"a": PIPELINE}, "answers of haystack 1 or transformers' pipeline", None),
-        ({"a": PIPELINE[0]}, "answers of haystack 1 or transformers' pipeline", None),
-        ({"a": [{"text": "1902", "score": 9}, {"text": None, "score": 2}]}, "n-best lists with scores", -7),
-    ],
-)
-def test_ranked_answers_are_read_by_the_keys_they_have(tmp_path, content, form, odds):
-    """With null odds that order questions, or none; a text that is not named is not a null."""
-    (tmp_path / "answers.json").write_text(json.dumps(content))
-    questions = question_set("made", QUESTIONS.examples[:1], "2.0")
-    answers = read_answers(tmp_path / "answers.json", questions)
-    assert (answers.form, answers.texts) == (form, {"a": "1902"})
-    assert answers.null_odds == (None if odds is None else {"a": odds})
-
-
-def test_lists_without_a_score_of_no_answer_have_no_null_odds(tmp_path):
-    (tmp_path / "answers.json").write_text(json.dumps({"a": PIPELINE, "b": [NULL], "c": PIPELINE}))
-    answers = read_answers(tmp_path / "answers.json", QUESTIONS)
-    assert (answers.texts, answers.null_odds) == ({"a": "1902", "b": "", "c": "1902"}, None)
-    assert answers.form.endswith('; no null odds, as 2 lists have no score of "no answer"')
 
 
 @pytest.mark.parametrize(
@@ -148,15 +99,11 @@ def test_lists_without_a_score_of_no_answer_have_no_null_odds(tmp_path):
         (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is not a log-prob"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["999"]]}), "filtered_resps: '999' is not a log-prob"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["nan"]]}), "filtered_resps: 'nan' is not a log-prob"),
-        (json.dumps([[{"query": "Who?", "data": "Ada", "score": 1}]]), "query: 2 questions of the data are"),
-        (json.dumps({"a": [{"data": "1902"}]}), "a: score: is missing"),
-        (json.dumps({"a": [{"text": "1902", "probability": 0.9}]}), "is an n-best file"),
-        (json.dumps({"a": [1902]}), "a: score: is missing"),
-        (json.dumps({"a": [{"span": "1902", "score": 1}]}), "a: an answer has none of data, answer, text"),
         (
-            '{"a": [{"data": "1902", "score": 1' + "0" * 400 + "}]}",
-            "a: score: '10000000000000000000' is not a number",
+            json.dumps({"a": [{"answer": "1902", "score": 1}]}),
+            "a: the prediction is a list ([{'answer': '1902'",
         ),
+        (json.dumps([{"query": "Who?", "data": "Ada", "score": 1}]), "unknown format; expected official"),
         ("question,answer\n?,x\n", "has no column id, but 'question, answer'; expected official predictions"),
         ("id,answer\na\n", "line 2: ends before answer; complete"),
         ("id,answer\na,Rome, Italy\n", "line 2: more cells than columns; quote cells that contain a comma"),
@@ -258,7 +205,8 @@ def test_adopted_predictions_score_like_their_run(trained, tmp_path, monkeypatch
 def adopt_arguments(trained, tmp_path):
     """Arguments that adopt the best spans of a trained run, written to files, with calibration."""
     record = read_record(trained)
-    sets = {CALIBRATION: calibration_set(run_config(record.config)), DEV: open_passages("synthetic:dev")}
+    calibration = recorded_calibration(record, run_config(record.config))
+    sets = {CALIBRATION: calibration, DEV: open_passages("synthetic:dev")}
     for split, questions in sets.items():
         rows = read_questions(questions_folder(trained, split))
         passages = {example.id: example.context for example in questions.examples}

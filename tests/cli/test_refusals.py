@@ -45,7 +45,6 @@ REFUSED = [
     ("evaluate --run run --final", 2, "--final: synthetic-dev is not held out"),
     ("evaluate --run run --language de", 2, "--language is that of --data"),
     ("evaluate --run run --train --final", 2, "--final cannot be combined with --train"),
-    ("evaluate --run run run --data dev.json", 2, "qa-arch adopt RUN RUN"),
     ("adopt", 2, "give either SOURCE"),
     ("adopt run --predictions x.json", 2, "give either SOURCE"),
     ("adopt run --data dev.json", 2, "--data is for --predictions; qa-arch evaluate scores"),

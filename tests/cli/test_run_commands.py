@@ -380,6 +380,21 @@ def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_pat
     assert (code, "was itself adopted from" in err) == (2, True)
 
 
+def test_other_calibration_is_read_as_the_sets_of_the_run_or_as_options_say(qa_arch, run_folder, tmp_path):
+    record = read_record(run_folder)
+    data = record.config["data"] | {"language": "de", "on_error": "skip"}
+    write_record(run_folder, replace(record, config=record.config | {"data": data}))
+    more = write(synthetic.generate(2, 9, 2, "dev"))
+    more["data"][0]["paragraphs"][0]["qas"][0]["question"] = 7
+    command = ("adopt", run_folder, "--calibration", write_json(tmp_path / "more.json", more), "--folder")
+    for options, language in (((), "de"), (("--language", "en"), "en")):
+        assert qa_arch(*command, tmp_path / language, *options)[0] == 0
+        read_as = read_record(tmp_path / language).config["data"]
+        assert (read_as["language"], read_as["on_error"]) == (language, "skip")
+    code, _, err = qa_arch(*command, tmp_path / "raise", "--on-error", "raise")
+    assert (code, ", question: is " in err) == (4, True)
+
+
 def test_set_without_unanswerable_questions_takes_no_threshold_and_no_split_name(
     qa_arch, run_folder, tmp_path
 ):

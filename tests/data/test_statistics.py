@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from qa_arch.data import sources
+from qa_arch.data.files import Format
 from qa_arch.data.question_sets import question_set, statistics
 from qa_arch.data.squad import read, write
-from qa_arch.errors import DataError
 from qa_arch.files import write_json
 from qa_arch.types import Example, Gold, QuestionSet
 
@@ -31,7 +32,7 @@ def file(tmp_path):
     return write_json(tmp_path / "small.json", write(small()))
 
 
-def test_command_prints_counts_as_json_and_as_a_table(file, qa_arch, monkeypatch):
+def test_command_prints_counts_as_json(file, qa_arch):
     code, out, _ = qa_arch("stats", "--data", file, "--json")
     assert code == 0
     assert json.loads(out) == statistics(small()) == {
@@ -49,13 +50,14 @@ def test_command_prints_counts_as_json_and_as_a_table(file, qa_arch, monkeypatch
         "skipped": 0,
         "fingerprint": small().fingerprint,
     }  # fmt: skip
-    monkeypatch.setenv("COLUMNS", "100")
-    _, out, _ = qa_arch("stats", "--data", file)
-    lines = [line.split("│")[1:-1] for line in out.splitlines()]
-    rows = {cells[0].strip(): cells[1].strip() for cells in lines if len(cells) == 2}
-    labels = ("questions", "articles with unanswerable", "passages", "kind: antonym", "faulty, left out")
-    assert [rows[label] for label in labels] == ["6", "2", "4", "1", "0"]
-    assert rows["context words"] == "4.5 / 4.5 / 5 / 5"
+
+
+def test_format_without_counts_is_refused(qa_arch, monkeypatch):
+    pairs = Format("pairs:FILE", "a set of pairs", open=None, holds="pairs")
+    monkeypatch.setattr(sources, "_format", lambda scheme: pairs)
+    code, _, err = qa_arch("stats", "--data", "pairs.tsv")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "pairs.tsv: its format has no statistics; name a set with passages" in err
 
 
 @pytest.fixture
@@ -96,20 +98,6 @@ def test_answer_that_decoding_excludes_is_not_in_the_ceiling(encoder, tmp_path, 
     assert (reached["exact"], reached["inexact"], reached["too_long"]) == (0, 1, 1)
     table = qa_arch("stats", "--data", path, "--encoder", encoder)[1]
     assert re.search(r"answers above 30 tokens\D+1\b", table)
-
-
-def test_faulty_records_fail_or_are_skipped(file, qa_arch, caplog):
-    value = write(small())
-    value["data"][1]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 3
-    write_json(file, value)
-    code, _, err = qa_arch("stats", "--data", file)
-    assert (code, "question '4'" in err) == (DataError.exit_code, True)
-    code, out, _ = qa_arch("stats", "--data", file, "--on-error", "skip", "--json")
-    assert (code, json.loads(out)["examples"], json.loads(out)["skipped"]) == (0, 5, 1)
-    (problem,) = caplog.messages
-    assert problem.startswith(
-        f"left out: {file}: data[1].paragraphs[0].qas[0], question '4', answers[0].answer_start"
-    )
 
 
 @pytest.mark.data

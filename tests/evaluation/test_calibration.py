@@ -6,12 +6,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from baselines.heuristics import WordOverlap
-from qa_arch import evaluation
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Calibration, validate
 from qa_arch.data.synthetic import generate
-from qa_arch.evaluation import calibrate, predict, reference_scores, score
+from qa_arch.evaluation import calibrate, predict, score
 from qa_arch.metrics.abstention import answerable_probability, fit_answerability, fit_threshold, reliability
 from qa_arch.qa import task
 from qa_arch.records import CALIBRATION, RunRecord, SplitFacts, read_record, write_record
@@ -139,31 +137,3 @@ def test_forced_auc_is_span_f1_plus_auroc():
     outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
     scores = task.validation_scores(all_answerable, outputs)
     assert scores["calibration_forced_auc"] == scores["calibration_f1"]
-
-
-def test_references_are_computed_once_for_each_pair_of_sets(tmp_path, monkeypatch, caplog):
-    config = validate(compose(["experiment=demo", f"features.cache_dir={tmp_path}"]))
-    fitted = []
-    fit = WordOverlap.fit
-    monkeypatch.setattr(WordOverlap, "fit", lambda self, sets: fitted.append(sets) or fit(self, sets))
-    computed = reference_scores(
-        replace(config, features=replace(config.features, cache_dir=None)), QUESTIONS, QUESTIONS
-    )
-    assert reference_scores(config, QUESTIONS, QUESTIONS) == computed
-    assert reference_scores(replace(config, seed=99), QUESTIONS, QUESTIONS) == computed
-    assert len(fitted) == 2
-    reference_scores(config, None, QUESTIONS)
-    reference_scores(config, generate(4, 5, 2, "calibration"), QUESTIONS)
-    assert len(fitted) == 3
-    with monkeypatch.context() as patch:  # a module that the scores depend on has changed
-        patch.setattr(evaluation, "content_hash", lambda path: path.name.replace("squad", "changed"))
-        reference_scores(config, QUESTIONS, QUESTIONS)
-        patch.setattr(evaluation, "content_hash", lambda path: path.name)
-        reference_scores(config, QUESTIONS, QUESTIONS)
-    assert len(fitted) == 5
-    for damage in (lambda content: content[:7], lambda content: content.replace(b"1", b"2")):
-        for file in tmp_path.iterdir():
-            file.write_bytes(damage(file.read_bytes()))
-        caplog.clear()
-        assert reference_scores(config, QUESTIONS, QUESTIONS) == computed
-        assert "is damaged" in caplog.text

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from qa_arch.contract import write_vectors
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.files import write_json
+from qa_arch.provenance import new_record
 from qa_arch.qa import task
 from qa_arch.qa.reader import Reader
+from qa_arch.records import Threshold
 
 CASES = {
     **{family: (family, []) for family in ("bert", "roberta", "distilbert", "albert", *EXTRA_FAMILIES)},
@@ -57,7 +60,9 @@ def predictors(tmp_path_factory) -> dict[str, Reader]:
         name, overrides = CASES[case]
         small = ["model.hidden=12"] if "hidden" in compose([f"model={name}"])["model"] else []
         config = validate(compose([f"model={name}", *shared, *small, *overrides]))
-        predictor = task.predictor(config, task.assemble(config))
+        threshold = Threshold(value=0.0, fitted_on="nothing")
+        record = new_record(asdict(config), status="ok", threshold=threshold)
+        predictor = task.predictor(config, task.assemble(config), record)
         for name, parameter in predictor.model.named_parameters():
             if not name.startswith("encoder."):
                 parameter.data.normal_(0.0, 0.4)

@@ -183,9 +183,9 @@ def test_card_metadata_has_the_scores(card):
 
 
 def test_card_names_the_hub_set(predictors):
-    config = predictors["bert"].config
+    config, record = predictors["bert"].config, predictors["bert"].record
     config = replace(config, data=replace(config.data, train="hub:some/set:train"))
-    assert _front_matter(config, None, None).datasets == ["some/set"]
+    assert _front_matter(config, record, None).datasets == ["some/set"]
 
 
 def test_card_example_for_transformers_runs(card):

@@ -18,9 +18,8 @@ import qa_arch
 from qa_arch.cli.main import main
 from qa_arch.data import synthetic
 from qa_arch.records import read_questions, read_record
-from qa_arch.serving import lines
+from qa_arch.serving import ServiceOptions, lines
 from qa_arch.serving.app import create_app
-from qa_arch.serving.guard import ServiceOptions
 from qa_arch.types import Example
 
 Answers = Mapping[str, Mapping[str, Any]]

@@ -97,7 +97,7 @@ def require_files(config: Config) -> None:
 
 
 def _require(source: Source, want: str, setting: str = "") -> None:
-    if want != CANDIDATES or sources.holds(source) != PASSAGES:  # sentences can be candidates
+    if want != CANDIDATES or sources.format_of(source).holds != PASSAGES:  # sentences can be candidates
         sources.require(source, want, EXAMPLES[want], setting)
 
 
@@ -117,12 +117,12 @@ def load_splits(config: Config) -> dict[str, SelectionSet]:
     """
     data = config.data
     _require(data.train, HOLDS[config.model["task"]], "data.train")
-    held = sources.holds(data.train)
+    held = sources.format_of(data.train).holds
     dev = data.dev if data.open_dev else None
     named = {"train": data.train, "calibration": data.calibration, "dev": dev}
     for split, source in named.items():
-        if source is not None and sources.holds(source) != held:
-            raise DataError(f"data.{split}: {source} holds {sources.holds(source)}, and data.train {held}")
+        if source is not None and (kind := sources.format_of(source).holds) != held:
+            raise DataError(f"data.{split}: {source} holds {kind}, and data.train {held}")
     if held == PASSAGES:
         return {split: sentence_selection(questions) for split, questions in splits.load_splits(data).items()}
     given: dict[str, str] = {}

@@ -9,10 +9,10 @@ from cli.test_cheap_checks import run_calls
 
 import qa_arch as package
 from qa_arch.cli.main import main
+from qa_arch.data.answer_files import read_types
 from qa_arch.data.synthetic import named
 from qa_arch.errors import RunError
 from qa_arch.extras.selection.sets import CLASSES
-from qa_arch.metrics.prediction_files import read_types
 from qa_arch.records import find_runs, read_record
 from qa_arch.results.report import scored_sets
 
@@ -281,7 +281,7 @@ def test_report_has_main_and_sub_class_breakdowns(trained, typed):
     [
         ('{"nobody": "NUM:date"}', 5, "scored on none of its questions"),
         ("{}", 4, "holds no classes"),
-        ('{"a": 3}', 4, "the class is the number 3"),
+        ('{"a": 3}', 4, "the class is an integer (3)"),
     ],
 )
 def test_unusable_classes_are_refused(content, code, message, trained, tmp_path, qa_arch):

@@ -4,9 +4,15 @@ import pytest
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sentences import sentence_spans
-from qa_arch.data.sources import counts, open_source
+from qa_arch.data.sources import open_source
 from qa_arch.errors import DataError
-from qa_arch.extras.selection.sets import SelectionQuestion, selection_set, sentence_selection, words
+from qa_arch.extras.selection.sets import (
+    INSURANCEQA,
+    SelectionQuestion,
+    selection_set,
+    sentence_selection,
+    words,
+)
 from qa_arch.types import Example, Gold
 
 TEXT = "Dr. Mira Lom paints. She owns 3.5 boats! Old J. Tarn keeps bees (nine of them.) Who knows?"
@@ -128,7 +134,7 @@ def test_insuranceqa_files_are_read(folder):
     dev = open_source(f"insuranceqa:{folder}:dev")
     assert ([question.id for question in dev.questions], dev.left_out) == (["dev-3"], 2)
     (folder / "answers.label.token_idx").unlink()  # not needed for counting
-    assert counts(f"insuranceqa:{folder}:train") == {"questions": 2, "answers": 3, "question_words": 5}
+    assert INSURANCEQA.counts(f"{folder}:train") == {"questions": 2, "answers": 3, "question_words": 5}
 
 
 @pytest.mark.parametrize(
@@ -159,4 +165,4 @@ def test_insuranceqa_errors_name_file_line_and_field(folder, file, text, split, 
     ("name", "expected"), [("train", (12_887, 18_540, 92_095)), ("dev", (1_000, 1_454, 7_158))]
 )
 def test_insuranceqa_counts_match_the_published_ones(real_data, name, expected):
-    assert tuple(counts(f"insuranceqa:{real_data}/insuranceqa:{name}").values()) == expected
+    assert tuple(INSURANCEQA.counts(f"{real_data}/insuranceqa:{name}").values()) == expected

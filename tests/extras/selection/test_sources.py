@@ -6,9 +6,9 @@ import pytest
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
-from qa_arch.data.sources import counts, identity, open_passages
+from qa_arch.data.sources import identity, open_passages
 from qa_arch.errors import DataError
-from qa_arch.extras.selection.sets import load_splits
+from qa_arch.extras.selection.sets import TYPES, load_splits
 from qa_arch.training.jobs import require_files
 
 FILES = {
@@ -94,6 +94,6 @@ def test_passage_commands_refuse_classes_but_stats_counts_them(qa_arch, run_fold
         assert (code, ", not passages; use" in err) == (4, True)
     code, out, err = qa_arch("stats", "--data", "types:synthetic:dev", "--json")
     assert code == 0, err
-    assert json.loads(out) == counts("types:synthetic:dev")
+    assert json.loads(out) == TYPES.counts("synthetic:dev")
     code, out, _ = qa_arch("stats", "--data", "types:synthetic:dev", "types:synthetic:train")
     assert (code, "question words" in out) == (0, True)

@@ -10,8 +10,8 @@ import pytest
 from service import models
 from starlette.testclient import TestClient
 
+from qa_arch.serving import ServiceOptions
 from qa_arch.serving.app import create_app
-from qa_arch.serving.guard import ServiceOptions
 
 PROGRAM = Path(__file__).parents[2] / "service.py"
 

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from fastapi import FastAPI
@@ -17,9 +18,9 @@ from starlette.testclient import TestClient
 
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
+from qa_arch.serving import ServiceOptions
 from qa_arch.serving import app as app_module
 from qa_arch.serving.app import create_app
-from qa_arch.serving.guard import ServiceOptions
 
 PASSAGE = "The mill at Lowmere burnt in 1871. A bridge was built beside the mill."
 JSON = {"Content-Type": "application/json"}
@@ -73,6 +74,17 @@ def test_model_is_chosen_by_name(service):
     for name in ("third", "../first", "/etc/passwd", ""):
         error = error_of(ask(client, model=name), 404)
         assert (error["field"], error["remedy"]) == ("model", "choose from: first, second")
+
+
+@pytest.mark.parametrize(
+    ("train", "word"),
+    [(["synthetic:train"], "Kelldale"), ("synthetic_reviews.json", "lighthouse"), ([], "lighthouse")],
+)
+def test_example_follows_what_the_training_data_is(service, train, word):
+    reader = RuleReader()
+    reader.config = replace(reader.config, data=replace(reader.config.data, train=train))
+    (model,) = service({"model": reader}).get("/v1/models").json()["models"]
+    assert word in model["example"]["question"]
 
 
 def test_several_documents_and_queries(service):
@@ -369,19 +381,6 @@ def test_metrics(service):
         'qa_arch_queue_length{model="first"} 0.0',
     } <= set(lines)
     assert service().get("/metrics").text.count("/v1/answer") == 0
-
-
-def test_schema_documents_every_path(service):
-    schema = service().get("/openapi.json").json()
-    shown = {"/v1/attention"} if module_of("attention") else set()
-    assert schema["paths"].keys() == {"/v1/answer", "/v1/models", "/healthz", "/metrics"} | shown
-    for path in schema["paths"].values():
-        assert "head" not in path
-        for method in path.values():
-            assert method["summary"]
-    answer = schema["paths"]["/v1/answer"]["post"]["responses"]
-    assert answer["4XX"]["content"]["application/json"]["schema"]["$ref"].endswith("/ErrorMessage")
-    assert "HTTPValidationError" not in schema["components"]["schemas"]
 
 
 @with_attention
