@@ -281,7 +281,7 @@ def test_report_has_main_and_sub_class_breakdowns(trained, typed):
     [
         ('{"nobody": "NUM:date"}', 5, "scored on none of its questions"),
         ("{}", 4, "holds no classes"),
-        ('{"a": 3}', 4, "the class is an integer (3)"),
+        ('{"a": 3}', 4, r"the class is an integer \(3\)"),
     ],
 )
 def test_unusable_classes_are_refused(content, code, message, trained, tmp_path, qa_arch):
