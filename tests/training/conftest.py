@@ -57,7 +57,7 @@ def configure(configure_once) -> Callable[..., Config]:
     return configure_once
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="package")
 def finished_runs_keep_checkpoints() -> Iterator[None]:
     """Tests compare the state in which runs ended."""
     with pytest.MonkeyPatch.context() as patch:
