@@ -1,39 +1,11 @@
 """Input errors and commands without a model need no heavy package: in a fresh interpreter, offline."""
 
-import json
-import subprocess
-import sys
+from fresh import HEAVY, run_calls
 
 from qa_arch.cli.main import COMMANDS
 from qa_arch.data import synthetic
 from qa_arch.data.squad import write
 from qa_arch.files import write_json
-
-HEAVY = (
-    *("torch", "transformers", "pytorch_lightning", "datasets", "huggingface_hub", "wandb"),
-    *("evaluate", "baselines"),
-)
-PROGRAM = """
-import contextlib, importlib, io, json, pkgutil, sys
-from qa_arch.cli.main import main
-calls, missing, heavy, packages = map(json.loads, sys.argv[1:])
-for module in missing:
-    sys.modules[module] = None
-for name in packages:
-    for module in pkgutil.iter_modules(getattr(importlib.import_module(name), "__path__", ()), f"{name}."):
-        if module.name != "qa_arch.config.compose":  # which imports Hydra
-            importlib.import_module(module.name)
-messages = []
-for arguments in calls:
-    with contextlib.redirect_stderr(io.StringIO()) as err, contextlib.redirect_stdout(io.StringIO()):
-        try:
-            code = main(arguments)
-        except SystemExit as help:
-            code = help.code
-    messages.append([code, err.getvalue().strip(), [name for name in heavy if sys.modules.get(name)]])
-print(json.dumps(messages))
-"""
-
 
 TYPOS = {
     "model=brt": "did you mean 'bert'",
@@ -44,19 +16,6 @@ TYPOS = {
     "trainer.epochs": "is not KEY=VALUE",
     "name=a=b": "needs quotes",
 }
-
-
-def run_calls(*calls, missing=(), heavy=HEAVY, packages=()):
-    """(exit code, message, heavy packages imported by then) of each call.
-
-    All run in one interpreter, after importing every module of ``packages``.
-    """
-    texts = map(json.dumps, ([list(map(str, call)) for call in calls], missing, heavy, packages))
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *texts], capture_output=True, text=True, timeout=200
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
