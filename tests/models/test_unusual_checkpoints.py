@@ -1,12 +1,12 @@
 """Unusable checkpoints are refused in one line; windows, segments and null follow the checkpoint."""
 
-import json
 import logging
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from broken_records import change_json
 from checkpoints import make_checkpoint, make_tokenizer, relabel
 from families import new_encoder
 from safetensors.torch import load_file, save_file
@@ -40,11 +40,6 @@ def assert_refused(folder: Path, message: str, error: type[Exception] = ConfigEr
         load_span_checkpoint(open_checkpoint(folder))
 
 
-def edit_json(folder: Path, name: str, **values) -> None:
-    path = folder / name
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
-
-
 @pytest.mark.parametrize("model_class", [AutoModel, AutoModelForMaskedLM])
 def test_model_without_a_trained_span_head_is_refused(model_class, tmp_path):
     folder = make_checkpoint("bert", tmp_path / "bare", TEXTS, model_class=model_class)
@@ -53,7 +48,7 @@ def test_model_without_a_trained_span_head_is_refused(model_class, tmp_path):
 
 def test_checkpoint_without_all_layers_is_refused(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "short")
-    edit_json(folder, "config.json", num_hidden_layers=3)
+    change_json(folder / "config.json", num_hidden_layers=3)
     assert_refused(folder, "lack 16 of the tensors of 'bert', such as bert", UnavailableError)
 
 
@@ -96,7 +91,7 @@ def test_truncated_weights_are_refused(bert, tmp_path):
 
 def test_weights_of_another_shape_are_named(bert, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "narrow")
-    edit_json(folder, "config.json", intermediate_size=7)
+    change_json(folder / "config.json", intermediate_size=7)
     assert_refused(
         folder, r"dense\.\w+ has the shape \(.*\), and config\.json asks for \(7", UnavailableError
     )
@@ -131,7 +126,7 @@ def test_relabelled_checkpoint_is_refused(bert, tmp_path):
 )
 def test_configuration_that_makes_no_working_model_is_refused(bert, tmp_path, values, message):
     folder = shutil.copytree(bert, tmp_path / "odd")
-    edit_json(folder, "config.json", **values)
+    change_json(folder / "config.json", **values)
     assert_refused(folder, message, UnavailableError)
     with pytest.raises(UnavailableError, match=message):
         new_encoder(name=str(folder))
@@ -148,7 +143,7 @@ def test_configuration_that_makes_no_working_model_is_refused(bert, tmp_path, va
 )
 def test_models_that_score_no_text_spans_are_refused(bert, tmp_path, values, message):
     folder = shutil.copytree(bert, tmp_path / "other")
-    edit_json(folder, "config.json", **values)
+    change_json(folder / "config.json", **values)
     assert_refused(folder, message)
 
 
@@ -199,7 +194,7 @@ def test_tokenizer_without_segments_gives_none(bert, family, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "bert")
     make_tokenizer(family, TEXTS, size=300).save_pretrained(folder)
     if family == "bert":
-        edit_json(folder, "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+        change_json(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     loaded = load_span_checkpoint(open_checkpoint(folder))
     assert loaded.model.has_segments
     assert not loaded.segments
