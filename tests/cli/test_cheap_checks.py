@@ -7,16 +7,6 @@ from qa_arch.data import synthetic
 from qa_arch.data.squad import write
 from qa_arch.files import write_json
 
-TYPOS = {
-    "model=brt": "did you mean 'bert'",
-    "optim.lrr=1": "did you mean 'optim.lr'",
-    "trainer.epochs=many": "expected an integer",
-    "features.stride=400": "no step between windows",
-    "data=files": "data.train=...",
-    "trainer.epochs": "is not KEY=VALUE",
-    "name=a=b": "needs quotes",
-}
-
 
 def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
     """Unknown runs, missing files, mistyped settings."""
@@ -45,9 +35,9 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
         ("train", "model=bert", *files, "data.dev=no/dev.json"): (4, "data.dev: no/dev.json"),
         ("train", "model=bert", "data=files", "data.train=no/t.json"): (4, "data.train: no/t.json"),
         ("train", "model=bert", "data=demo", "encoder.name=a/b/mine"): (2, "a/b/mine is not a folder"),
-        ("train", "debug=fast", "encoder.name=./mine"): (2, "encoder.name=./mine: would not be loaded"),
+        ("train", "optim.lrr=1"): (2, "did you mean 'optim.lr'"),
+        ("train", "trainer.epochs"): (2, "is not KEY=VALUE"),
         ("train", "debug=fast", "encoder=minilm"): (2, "encoder=minilm: would not be loaded"),
-        ("train", "-m", "debug=fast", "encoder=minilm", "seed=1,2"): (2, "encoder=minilm: would not be"),
         ("train", "experiment=squad2"): (6, "bert-base-uncased, rajpurkar/squad_v2: no such folder, not dow"),
         ("train", "data=demo", "encoder.name=models/mine"): (
             6,
@@ -55,7 +45,6 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
         ),
         ("train", *closed, "data=demo", "model=proposed"): (4, "glove.path: no.txt"),
     }
-    expected |= {("train", typo): (2, message) for typo, message in TYPOS.items()}
     foreign = ("model=bert", "model._target_=mine.Model")
     for command in ("train", "params", "check-model"):
         expected[command, *foreign] = 2, "if you trust it, add --trust mine"
