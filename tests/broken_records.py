@@ -1,4 +1,4 @@
-"""Records with one field changed, for tests of readers."""
+"""Records and other JSON files with one field changed, for tests of readers."""
 
 import json
 from copy import deepcopy
@@ -23,10 +23,14 @@ def changed(base: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-def change_record(folder: Path, **values: Any) -> None:
-    """Set fields of the ``run.json`` in ``folder``: ``config__features__stride=5``."""
-    path = folder / "run.json"
-    record = json.loads(path.read_text())
+def change_json(path: Path, **values: Any) -> None:
+    """Set fields of a JSON file: ``config__features__stride=5``."""
+    content = json.loads(path.read_text())
     for name, value in values.items():
-        record = changed(record, tuple(name.split("__")), value)
-    path.write_text(json.dumps(record))
+        content = changed(content, tuple(name.split("__")), value)
+    path.write_text(json.dumps(content))
+
+
+def change_record(folder: Path, **values: Any) -> None:
+    """Set fields of the ``run.json`` in ``folder``."""
+    change_json(folder / "run.json", **values)

@@ -1,13 +1,13 @@
 """Plants the faults of ``faults/`` one at a time and runs the tests that must catch them.
 
-    python tests/mutations.py [NAME...]
+    pytest -m slow "tests/slow/test_mutations.py::test_planted_fault_is_caught[NAME]"
+    pytest -m slow -n auto tests/slow/test_mutations.py
 
-Faults are planted in a temporary copy of the checkout, never in the checkout itself. A fault counts as caught
-only if one of its tests fails; errors in collection or setup prove nothing. To run all faults in parallel:
-``pytest -n auto -m slow tests/slow/test_mutations.py``.
+The first runs one fault, the second all. Faults are planted in a temporary copy of the checkout, never in the
+checkout itself. A fault counts as caught only if one of its tests fails; errors in collection or setup prove
+nothing.
 """
 
-import argparse
 import ast
 import os
 import re
@@ -15,7 +15,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -24,10 +23,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from faults import FAULTS
 from planting import Fault, Sources, StaleFaultError
-
-from qa_arch.config.check import suggest
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
@@ -151,17 +147,6 @@ def _outcome(code: int, report: Path, seconds: float, output: str) -> Outcome:
     return Outcome(verdict, failed, seconds, output)
 
 
-def select_faults(names: Sequence[str]) -> tuple[Fault, ...]:
-    """Faults called ``names``, or all if empty. Exits if one is unknown or stale."""
-    by_name = {fault.name: fault for fault in FAULTS}
-    if unknown := [name for name in names if name not in by_name]:
-        sys.exit(f"unknown fault: {unknown[0]}{suggest(unknown[0], by_name, limit=3)}; see tests/faults/")
-    faults = tuple(by_name[name] for name in names) or FAULTS
-    if stale := stale_faults(Sources(ROOT), faults):
-        sys.exit("\n".join([*stale, "update tests/faults/"]))
-    return faults
-
-
 def stale_faults(sources: Sources, faults: Sequence[Fault]) -> list[str]:
     """One message for each of ``faults`` that cannot be planted, changes nothing or has no test."""
     messages = []
@@ -178,40 +163,3 @@ def stale_faults(sources: Sources, faults: Sequence[Fault]) -> list[str]:
         except StaleFaultError as error:
             messages.append(str(error))
     return messages
-
-
-def run(faults: Sequence[Fault], checkout: Checkout) -> int:
-    """Plant all ``faults`` one by one and print the outcomes. Returns the number of faults not caught: all of
-    them if the tests fail without any fault."""
-    baseline = checkout.baseline(checkout.tests(faults))
-    if baseline.verdict != "survived":
-        print(baseline.output, "\nthe tests must pass without any fault", sep="")
-        return len(faults)
-    print(f"the tests passed without any fault in {baseline.seconds:.1f} s", flush=True)
-    start, missed = time.monotonic(), 0
-    for done, fault in enumerate(faults, 1):
-        result = checkout.outcome(fault)
-        average = (time.monotonic() - start) / done
-        left = f"{average:.1f} s each, {average * (len(faults) - done) / 60:.0f} min left"
-        print(f"[{done:>3}/{len(faults)}] {_line(fault, result)}  {left}", flush=True)
-        missed += result.verdict not in ("caught", "skipped")
-    return missed
-
-
-def _line(fault: Fault, result: Outcome) -> str:
-    failed = " ".join(result.failed[:1])
-    return f"{fault.name:<60} {result.verdict:<8} {result.seconds:6.1f} s  {failed[:60]:<60}"
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Plant faults and run the tests that must catch them.")
-    parser.add_argument("names", nargs="*", metavar="NAME", help="name of a fault (default: all)")
-    faults = select_faults(parser.parse_args().names)
-    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        missed = run(faults, Checkout(Path(folder) / "0"))
-    print(f"{len(faults) - missed} of {len(faults)} faults were caught")
-    return min(missed, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

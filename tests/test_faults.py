@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from faults import FAULTS
-from mutations import select_faults, stale_faults
+from mutations import stale_faults
 from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).parents[1]
@@ -74,11 +74,3 @@ def test_test_of_a_fault_is_found_by_name(package):
     for fault in (REST, ADD):
         with pytest.raises(StaleFaultError, match=f"2 tests are called {fault.test}, not one"):
             Sources(package).test_id(fault)
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"), [("splits may share article", "did you mean"), ("rest", r"known: .*, \.\.\.")]
-)
-def test_unknown_name_is_refused_in_a_short_line(name, hint):
-    with pytest.raises(SystemExit, match=rf"^unknown fault: {name} \({hint}.{{,200}}; see tests/faults/$"):
-        select_faults([name])

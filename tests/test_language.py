@@ -51,6 +51,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
 
 NAMED = re.compile(
     r"(?<![\w./])(qa_arch(?!\.json)(?:\.\w+)+)|(qa_arch/[\w/]+\.(?:py|yaml))|"
+    r"(?<=`)((?:tests/(?!extras/)|benchmarks/)[\w/]+\.py)|"
     r"``((?:cli|evaluation|manifest|metrics|models|nn|provenance|qa|records|results|serving|training)"
     r"(?:\.[a-z]\w*)+)``"
 )
@@ -142,7 +143,7 @@ def names_of_nothing(path: Path) -> list[str]:
 def test_pages_and_docstrings_name_what_exists():
     paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
     paths += [path for path in ROOT.glob("*.md") if path.name != "CHANGELOG.md"]
-    paths += [*ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/*/*.md")]
+    paths += [*ROOT.glob("docs/**/*.md"), *ROOT.glob("experiments/*/*.md"), *ROOT.glob("benchmarks/*.md")]
     assert [hit for path in paths for hit in names_of_nothing(path)] == []
 
 

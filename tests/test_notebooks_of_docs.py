@@ -1,4 +1,4 @@
-"""Notebooks of docs/ run from a clean kernel and are committed without outputs."""
+"""Notebooks of docs/ are committed without outputs, and every page is in the site, whose build runs them."""
 
 import re
 from pathlib import Path
@@ -7,8 +7,7 @@ import pytest
 
 import qa_arch
 
-nbformat = pytest.importorskip("nbformat", reason="no nbclient: pip install -e '.[dev]'")
-nbclient = pytest.importorskip("nbclient", reason="no nbclient: pip install -e '.[dev]'")
+nbformat = pytest.importorskip("nbformat", reason="no nbformat: pip install -e '.[dev]'")
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
@@ -20,20 +19,6 @@ def test_notebooks_are_committed_without_outputs_and_machine_paths(path):
     assert all((cell.outputs, cell.execution_count, cell.metadata) == ([], None, {}) for cell in code)
     assert set(notebook.metadata) == {"kernelspec", "language_info"}
     assert not re.search(r"/(home|root|tmp|work|Users)/", path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.slow  # make docs runs them too
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_notebook_runs_and_every_cell_after_the_imports_has_output(path):
-    notebook = nbformat.read(path, 4)
-    nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}
-    ).execute()
-    first, *code = (cell for cell in notebook.cells if cell.cell_type == "code")
-    assert first.outputs == []  # the imports
-    assert all(cell.outputs for cell in code)
-    streams = [output for cell in code for output in cell.outputs if output.output_type == "stream"]
-    assert all(output.name == "stdout" for output in streams)  # no warning
 
 
 def test_both_notebooks_are_in_the_site():

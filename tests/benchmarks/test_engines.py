@@ -29,12 +29,8 @@ def test_engines_alternate_in_rotating_order():
     assert {engine: len(times) for engine, times in seconds.items()} == dict.fromkeys(loaded, 2)
 
 
-@pytest.fixture
-def results() -> dict:
-    return json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))
-
-
-def test_page_shows_the_table_of_the_results(results):
+def test_page_shows_the_table_of_the_results():
+    results = json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))
     page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
     table = markdown(engines.table_of(results), titled=False)
     assert table.count("\n| torch") == 2

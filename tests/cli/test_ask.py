@@ -11,16 +11,6 @@ SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."
 
 
 @pytest.fixture
-def pipe(monkeypatch):
-    """``pipe(content)``: make standard input a pipe with these bytes."""
-
-    def fill(content: bytes) -> None:
-        monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content), isatty=lambda: False))
-
-    return fill
-
-
-@pytest.fixture
 def files(tmp_path):
     paths = [tmp_path / "mill.txt", tmp_path / "shop.txt"]
     for path, text in zip(paths, (MILL, SHOP), strict=True):
@@ -83,9 +73,11 @@ def test_answer_names_its_file(qa_arch, ask, trained, files):
     assert nothing.startswith("no answer in these texts\n")
 
 
-def test_questions_from_a_pipe(ask, pipe, files):
+def test_questions_from_a_pipe(ask, monkeypatch, files):
     """Questions refer to the last text given; blank lines are skipped."""
-    pipe(f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?".encode())
+    lines = f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?"
+    pipe = SimpleNamespace(buffer=io.BytesIO(lines.encode()), isatty=lambda: False)
+    monkeypatch.setattr("sys.stdin", pipe)
     code, answers = ask("--context", MILL)
     assert code == 0
     assert [answer["question"] for answer in answers] == ["Who?", "When?", "When?", "Who?"]

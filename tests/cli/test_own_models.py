@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from qa_arch.cli import own_models
-from qa_arch.cli.main import main
 from qa_arch.cli.own_models import explain
 from qa_arch.config.compose import compose
 from qa_arch.config.find import use_config_dir
@@ -26,17 +25,17 @@ def files(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
-    assert main(["new-model", "gated_span", "--into", "mine"]) == 0
-    assert main(["new-model", "other", "--into", "mine"]) == 0
+def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys, qa_arch):
+    assert qa_arch("new-model", "other", "--into", "mine")[0] == 0
+    code, printed, _ = qa_arch("new-model", "gated_span", "--into", "mine")
+    assert code == 0
     assert files(tmp_path / "mine") == [
         *("gated_span/__init__.py", "gated_span/model.py", "model/gated_span.yaml", "model/other.yaml"),
         *("other/__init__.py", "other/model.py", "tests/test_gated_span.py", "tests/test_other.py"),
     ]
-    printed = capsys.readouterr().out
     options = ["--config-dir", "mine", "--trust", "gated_span"]
     assert f"qa-arch train model=gated_span experiment=demo debug=fast {' '.join(options)}" in printed
-    assert main(["train", "model=gated_span", *quick, *options]) == 0
+    assert qa_arch("train", "model=gated_span", *quick, *options)[0] == 0
     run = str(next(Path("runs").glob("*/gated_span-s13-*/run.json")).parent)
     for command in (
         ["ask", run, "--question", "Who?", "--context", "Ada did."],
@@ -45,8 +44,7 @@ def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
         sys.path.remove(str(tmp_path / "mine"))
         for module in [module for module in sys.modules if module.startswith("gated_span")]:
             del sys.modules[module]
-        assert main([*command, *options]) == 0
-    capsys.readouterr()
+        assert qa_arch(*command, *options)[0] == 0
     written = runpy.run_path("mine/tests/test_gated_span.py")
     written["test_gated_span_satisfies_the_contract"]()
     out = capsys.readouterr().out
@@ -64,19 +62,19 @@ def test_new_model_satisfies_the_contract_and_trains(tmp_path, quick, capsys):
         ("torch", "already exists"),
     ],
 )
-def test_unusable_model_name_is_refused(tmp_path, name, reason, capsys):
-    assert main(["new-model", name, "--into", "mine"]) == 2
-    assert reason in capsys.readouterr().err
+def test_unusable_model_name_is_refused(tmp_path, name, reason, qa_arch):
+    code, _, err = qa_arch("new-model", name, "--into", "mine")
+    assert (code, reason in err) == (2, True), err
     assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize("taken", ["gated/x.py", "gated.py", "model/gated.yaml", "tests/test_gated.py"])
-def test_existing_files_are_not_changed(tmp_path, taken, capsys):
+def test_existing_files_are_not_changed(tmp_path, taken, qa_arch):
     path = tmp_path / "mine" / taken
     path.parent.mkdir(parents=True)
     path.write_text("mine")
-    assert main(["new-model", "gated", "--into", "mine"]) == 1
-    assert "already exists and was not changed" in capsys.readouterr().err
+    code, _, err = qa_arch("new-model", "gated", "--into", "mine")
+    assert (code, "already exists and was not changed" in err) == (1, True), err
     assert files(tmp_path / "mine") == [taken]
 
 
@@ -157,19 +155,19 @@ def test_contract_catches_mistakes(tmp_path, mistake):
 
 
 @pytest.mark.parametrize("changes", [[LEAK], []])
-def test_training_warns_of_scores_that_depend_on_padding(quick, caplog, changes):
+def test_training_warns_of_scores_that_depend_on_padding(quick, caplog, changes, qa_arch):
     plant("own_padding", *changes)
     options = ["--config-dir", "mine", "--trust", "own_padding"]
-    assert main(["train", "model=own_padding", *quick, *options]) == 0
+    assert qa_arch("train", "model=own_padding", *quick, *options)[0] == 0
     warned = [message for message in caplog.messages if message.startswith("padding changes the scores")]
     assert len(warned) == len(changes)
 
 
-def test_failed_check_and_wrong_output_are_reported(quick, capsys):
-    path = plant("own_open", ("fill(start, batch.context)", "start"))
+def test_failed_check_and_wrong_output_are_reported(quick, qa_arch):
+    plant("own_open", ("fill(start, batch.context)", "start"))
     options = ["--config-dir", "mine", "--trust", "own_open"]
-    assert main(["check-model", "model=own_open", "model.dropout=0", *options]) == 1
-    out = capsys.readouterr().out
+    code, out, _ = qa_arch("check-model", "model=own_open", "model.dropout=0", *options)
+    assert code == 1
     failed = r"^FAIL  Scores are finite on the context.*\n      start is finite at \d+ tokens"
     assert re.search(failed, out, re.MULTILINE)
     assert "ok    Saved and loaded" in out
@@ -177,10 +175,10 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
         "column", ("start=fill(start, batch.context)", "start=fill(start, batch.context)[..., None]")
     )
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "def forward" in text)
-    assert main(["train", "model=column", *quick, "--config-dir", "mine", "--trust", "column"]) == 1
-    message = capsys.readouterr().err.splitlines()[-1]
+    code, _, err = qa_arch("train", "model=column", *quick, "--config-dir", "mine", "--trust", "column")
+    assert code == 1
     reason = r"SpanLogits.start is \(4, \d+, 1\), expected \(B, T\) = \(4, \d+\)"
-    assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", message)
+    assert re.search(rf"^qa-arch: {path}:{line}: Column\.forward\S* .*{reason}", err.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -205,11 +203,12 @@ def test_failed_check_and_wrong_output_are_reported(quick, capsys):
         ("model/bad.yaml", "task: span\n\tname: bad\n", r"bad\.yaml: is not valid YAML: line 2"),
     ],
 )
-def test_syntax_error_in_a_file_of_the_user_is_located(quick, capsys, file, text, message):
+def test_syntax_error_in_a_file_of_the_user_is_located(quick, qa_arch, file, text, message):
     own_models.write_model("bad", Path("mine"))
     Path("mine", file).write_text(text)
-    assert main(["train", "model=bad", *quick, "--config-dir", "mine", "--trust", "bad"]) == 2
-    assert re.search(message, capsys.readouterr().err)
+    code, _, err = qa_arch("train", "model=bad", *quick, "--config-dir", "mine", "--trust", "bad")
+    assert code == 2
+    assert re.search(message, err)
 
 
 HEAD = """\
@@ -246,7 +245,7 @@ class Loss:
         ("loss", "Loss", r"Loss\.__call__\(\) takes 2 positional arguments but 3"),
     ],
 )
-def test_error_outside_user_code_names_the_head_or_loss_in_use(quick, capsys, setting, name, message):
+def test_error_outside_user_code_names_the_head_or_loss_in_use(quick, qa_arch, setting, name, message):
     own_models.write_model("parts", Path("mine"))
     Path("mine/parts/own.py").write_text(HEAD)
     Path("mine", setting).mkdir()
@@ -254,20 +253,20 @@ def test_error_outside_user_code_names_the_head_or_loss_in_use(quick, capsys, se
     Path("mine", setting, "own.yaml").write_text(f"{package}_target_: parts.own.{name}\n")
     for command in (["train", *quick], ["check-model"]):
         options = ["model=bert", f"{setting}=own", "--config-dir", "mine", "--trust", "parts"]
-        assert main([*command, *options]) == 1
-        captured = capsys.readouterr()
-        shown = captured.err.splitlines()[-1] if command[0] == "train" else captured.out
+        code, out, err = qa_arch(*command, *options)
+        assert code == 1
+        shown = err.splitlines()[-1] if command[0] == "train" else out
         assert re.search(message, shown), shown
 
 
-def test_error_in_user_code_is_reported_with_shapes(quick, capsys):
+def test_error_in_user_code_is_reported_with_shapes(quick, qa_arch):
     path = plant("own_narrow", ("torch.cat([tokens, question, tokens * question], dim=-1)", "tokens"))
     line = next(n for n, text in enumerate(path.read_text().splitlines(), 1) if "self.mix(tokens)" in text)
     options = ["--config-dir", "mine", "--trust", "own_narrow"]
     for command in (["train", *quick], ["check-model"]):
-        assert main([*command, "model=own_narrow", *options]) == 1
-        captured = capsys.readouterr()
-        last = captured.err.splitlines()[-1] if command[0] == "train" else captured.out
+        code, out, err = qa_arch(*command, "model=own_narrow", *options)
+        assert code == 1
+        last = err.splitlines()[-1] if command[0] == "train" else out
         assert f"{path}:{line}: OwnNarrow.forward: mixed = self.mix(tokens): RuntimeError: mat1" in last
         assert re.search(r"\(tokens is \(\d+, \d+, 16\)\)", last)
         assert "report" not in last
@@ -284,7 +283,7 @@ def test_only_errors_in_trusted_code_are_explained():
     assert "ValueError: no" in str(explain(raised.value, [__name__.split(".")[0]]))
 
 
-def test_loss_that_returns_a_mean_is_refused(quick, capsys):
+def test_loss_that_returns_a_mean_is_refused(quick, qa_arch):
     path = plant("mean_loss")
     (path.parent / "loss.py").write_text(
         "from qa_arch.nn.losses import SpanLoss\n\n\nclass Mean(SpanLoss):\n"
@@ -294,6 +293,7 @@ def test_loss_that_returns_a_mean_is_refused(quick, capsys):
     choice.parent.mkdir()
     choice.write_text("_target_: mean_loss.loss.Mean\n")
     options = ["--config-dir", "mine", "--trust", "mean_loss"]
-    assert main(["train", "model=mean_loss", "loss=averaged", *quick, *options]) == 1
-    message = capsys.readouterr().err.splitlines()[-1]
-    assert re.search(r"mine/mean_loss/loss.py:5: Mean returns \(\), expected \(B,\) = \(4,\)", message)
+    code, _, err = qa_arch("train", "model=mean_loss", "loss=averaged", *quick, *options)
+    assert code == 1
+    expected = r"mine/mean_loss/loss.py:5: Mean returns \(\), expected \(B,\) = \(4,\)"
+    assert re.search(expected, err.splitlines()[-1])

@@ -266,12 +266,8 @@ def test_changed_training_data_is_not_scored(qa_arch, run_folder):
     assert "train" not in read_record(run_folder).scores
 
 
-@pytest.fixture
-def twin(trained, tmp_path):
-    return shutil.copytree(trained, tmp_path / "twin")
-
-
-def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, twin, tmp_path, read_json):
+def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, tmp_path, read_json):
+    twin = shutil.copytree(trained, tmp_path / "twin")
     out = tmp_path / "both"
     member = replace(
         read_record(twin),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scripts import load
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.metrics.abstention import auroc
@@ -14,12 +15,9 @@ from qa_arch.results.experiments import registered_systems
 from qa_arch.results.systems import Questions, load_questions
 from qa_arch.types import Example
 
+decision = load("decision/tables.py")
+
 FOLDER = Path(__file__).parents[2] / "experiments/decision"
-
-
-@pytest.fixture
-def decision(script):
-    return script("decision/tables.py")
 
 
 @pytest.fixture
@@ -27,7 +25,7 @@ def run():
     return find_runs([FOLDER / "records"])[0]
 
 
-def test_nothing_is_tested_before_the_last_run_is_scored(decision, monkeypatch) -> None:
+def test_nothing_is_tested_before_the_last_run_is_scored(monkeypatch) -> None:
     runs = recorded(FOLDER, "**")
     registered = read_registration(FOLDER).runs
     assert [len(arm.runs) for arm in registered_systems(FOLDER, registered)] == [5] * 5
@@ -39,7 +37,7 @@ def test_nothing_is_tested_before_the_last_run_is_scored(decision, monkeypatch) 
     assert not decision.figures(FOLDER)
 
 
-def test_ensemble_of_one_run_scores_as_the_run_does(decision, run) -> None:
+def test_ensemble_of_one_run_scores_as_the_run_does(run) -> None:
     rows = load_questions(*run, DEV)
     expected = {
         "f1": rows.f1.mean(),
@@ -49,10 +47,10 @@ def test_ensemble_of_one_run_scores_as_the_run_does(decision, run) -> None:
     assert decision.ensemble([run]) == pytest.approx({name: 100 * value for name, value in expected.items()})
 
 
-def test_contractions_of_not_are_rejoined(script) -> None:
+def test_contractions_of_not_are_rejoined() -> None:
     asked = ("who does n't own it ?", "what isn't there ?", "who has ten n'ths ?")
     questions = question_set("asked", [Example(q, q, "Nobody.", "Mill") for q in asked], "2.0")
-    rejoined = script("decision/split.py").rejoined(questions)
+    rejoined = load("decision/split.py").rejoined(questions)
     assert [example.question for example in rejoined.examples] == [
         "who doesn't own it ?",
         "what isn't there ?",
@@ -61,7 +59,7 @@ def test_contractions_of_not_are_rejoined(script) -> None:
     assert rejoined.fingerprint != questions.fingerprint
 
 
-def test_vote_sums_the_probabilities_of_equal_spans(decision, run) -> None:
+def test_vote_sums_the_probabilities_of_equal_spans(run) -> None:
     rows = load_questions(*run, DEV)
 
     def answers(probability: float, end: int, f1: float, odds: float) -> Questions:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from scripts import load
 
 from qa_arch.config.schema import Data, validate
 from qa_arch.data.sources import local
@@ -54,19 +55,19 @@ def check(folder: Path, *, generated: bool, before: Mapping[str, str] = MappingP
     return {sets[TRAIN] for sets in read.values()}
 
 
-def test_generated_sets(script, tmp_path, monkeypatch):
+def test_generated_sets(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["level3.py", "--out", str(tmp_path)])
-    script("synthetic/level3.py").main()
+    load("synthetic/level3.py").main()
     assert len(check(tmp_path, generated=True)) >= 4
 
 
 @pytest.mark.data
-def test_real_sets(real_data, script, tmp_path, monkeypatch):
+def test_real_sets(real_data, tmp_path, monkeypatch):
     """With the sets that two experiments derive."""
     for folder in real_data.iterdir():
         (tmp_path / folder.name).symlink_to(folder)
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
     for name, out in (("decision/split.py", "swapped"), ("systems/sample.py", "systems")):
         monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / out)])
-        script(name).main()
-    assert len(check(tmp_path, generated=False, before=script("migrate_records.py").SETS)) >= 7
+        load(name).main()
+    assert len(check(tmp_path, generated=False, before=load("migrate_records.py").SETS)) >= 7

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scripts import load
 
 from qa_arch.config.compose import to_yaml
 from qa_arch.config.schema import LOSSES, recipe_of, recipes, validate
@@ -18,6 +19,8 @@ from qa_arch.nn.losses import build_loss
 from qa_arch.records import QUESTIONS, RECORD, read_questions, read_record
 from qa_arch.training.jobs import CONFIG
 from qa_arch.training.loggers import check_loggers
+
+migration = load("migrate_records.py")
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 COMMITTED = {path: json.loads(path.read_text())["config"] for path in sorted(EXPERIMENTS.rglob(RECORD))}
@@ -45,11 +48,6 @@ SCHEMA_3_NAMES = {
     "calibration_forced_auc": "calibration_spans_auc",
     "details": "extra",
 }
-
-
-@pytest.fixture
-def migration(script):
-    return script("migrate_records.py")
 
 
 @pytest.fixture
@@ -89,7 +87,7 @@ def earlier(run: Path, schema: int) -> dict:
 
 
 @pytest.mark.parametrize("schema", [1, 2, 3])
-def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(migration, run, schema):
+def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(run, schema):
     """Hashes are those that its code stored and its folder bears; the rows are written in the new types."""
     record, rows = read_record(run), (run / QUESTIONS).read_bytes()
     now = earlier(run, schema)
@@ -108,7 +106,7 @@ def test_record_of_an_earlier_schema_is_refused_until_it_is_migrated(migration, 
     assert not migration.migrate(run / RECORD)
 
 
-def test_longer_table_renames_classes_and_keeps_hashes(migration, run, monkeypatch, capsys):
+def test_longer_table_renames_classes_and_keeps_hashes(run, monkeypatch, capsys):
     before = read_record(run)
     target = before.config["model"]["_target_"]
     monkeypatch.setitem(migration.MOVED, target, "qa_arch.elsewhere.Model")
@@ -128,7 +126,7 @@ def test_longer_table_renames_classes_and_keeps_hashes(migration, run, monkeypat
     assert read_record(run) == after
 
 
-def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
+def test_running_record_and_rows_of_other_scores_are_left_alone(run):
     earlier(run, 2)
     raw, rows = json.loads((run / RECORD).read_text()), read_questions(run)
     pq.write_table(pa.table(rows), run / QUESTIONS)
@@ -172,12 +170,12 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(migration, run):
         ),
     ],
 )
-def test_sections_of_earlier_configs_become_current_ones(migration, before, after):
+def test_sections_of_earlier_configs_become_current_ones(before, after):
     section = migration.with_current_sections(before)[[*before][-1]]
     assert section.items() >= after.items()
 
 
-def test_steps_of_compression_are_numbered_and_no_steps_left_out(migration):
+def test_steps_of_compression_are_numbered_and_no_steps_left_out():
     steps = [{"method": "layers", "layers": 3}, {"method": "int8"}]
     numbered = {"compression": {"1": steps[0], "2": steps[1]}}
     assert migration.without_unread({"compression": steps}) == numbered

@@ -4,11 +4,14 @@ import csv
 from dataclasses import replace
 
 import pytest
+from scripts import load
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
+
+other_sets = load("systems/other_sets.py")
 
 RECORDED = {
     "typos": "248a4d0266f6",
@@ -27,12 +30,7 @@ ROWS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def other_sets(script):
-    return script("systems/other_sets.py")
-
-
-def test_typos_of_a_word(other_sets):
+def test_typos_of_a_word():
     """Expected by hand: neighbouring keys, no swap of equal letters; first and last letter stay."""
     misspell = other_sets.misspell
     words = {misspell("Is it Cool?", draw).removeprefix("Is it ").removesuffix("?") for draw in range(200)}
@@ -41,7 +39,7 @@ def test_typos_of_a_word(other_sets):
     assert {misspell("имя?", draw) for draw in range(9)} == {"имя?"}, "no word of four letters"
 
 
-def test_every_question_gets_one_typo_that_depends_on_its_id_alone(other_sets):
+def test_every_question_gets_one_typo_that_depends_on_its_id_alone():
     before = generate(2, 3, 1, "dev")
     after = other_sets.with_typos(before)
     for old, new in zip(before.examples, after.examples, strict=True):
@@ -52,7 +50,7 @@ def test_every_question_gets_one_typo_that_depends_on_its_id_alone(other_sets):
     assert set(part.examples) < set(after.examples)
 
 
-def test_every_row_of_subjqa_is_a_question(other_sets, tmp_path):
+def test_every_row_of_subjqa_is_a_question(tmp_path):
     def write(rows):
         with (tmp_path / "set.csv").open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, [*REVIEW, *ROWS[0]])
@@ -69,7 +67,7 @@ def test_every_row_of_subjqa_is_a_question(other_sets, tmp_path):
 
 
 @pytest.mark.data
-def test_written_sets_are_those_that_were_read_before(other_sets, real_data, tmp_path, monkeypatch):
+def test_written_sets_are_those_that_were_read_before(real_data, tmp_path, monkeypatch):
     monkeypatch.setenv("QA_ARCH_DATA", str(real_data))
     monkeypatch.setattr("sys.argv", ["other_sets.py", "--out", str(tmp_path)])
     other_sets.main()

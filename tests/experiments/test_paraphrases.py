@@ -5,23 +5,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from scripts import EXPERIMENTS
+from scripts import EXPERIMENTS, load
 
 from qa_arch.types import Example, Gold
+
+paraphrases = load("paraphrases/tables.py")
+scoring = load("paraphrases/scores.py")
 
 REWORDINGS = EXPERIMENTS / "paraphrases/rewordings.jsonl"
 ARTICLE = np.repeat(np.arange(10), 20)
 """Ten clusters of twenty rows."""
-
-
-@pytest.fixture(scope="module")
-def paraphrases(script):
-    return script("paraphrases/tables.py")
-
-
-@pytest.fixture(scope="module")
-def scoring(script):
-    return script("paraphrases/scores.py")
 
 
 def made_up(kinds: dict[str, float], noise: float = 0.0) -> dict[str, np.ndarray]:
@@ -32,7 +25,7 @@ def made_up(kinds: dict[str, float], noise: float = 0.0) -> dict[str, np.ndarray
     return {"kind": kind, "cluster": cluster, "glove": score, "qa_lstm": -score, "minilm": 0 * score}
 
 
-def test_areas_and_accuracies_of_known_ranks(paraphrases):
+def test_areas_and_accuracies_of_known_ranks():
     kinds = {"rewording": 3, "generated": 0, "twin": 1, "edit": 2, "other": -1, "opposite": -1}
     table, differences = paraphrases.pair_tables(made_up(kinds))
     rows = {(row["comparison"], row["scorer"]): row for row in table.rows}
@@ -51,7 +44,7 @@ def test_areas_and_accuracies_of_known_ranks(paraphrases):
     assert first["MiniLM - QA-LSTM"]["delta_95_low"] == 50
 
 
-def test_bootstrap_draws_whole_clusters_of_each_source(paraphrases):
+def test_bootstrap_draws_whole_clusters_of_each_source():
     cluster = np.array([0, 0, 0, 1, 1, 2, 3, 3])
     sources = [cluster < 2, cluster >= 2, cluster > 9]
     drawn = list(paraphrases.resampled(cluster, sources))
@@ -64,7 +57,7 @@ def test_bootstrap_draws_whole_clusters_of_each_source(paraphrases):
     assert len(counts) == 9
 
 
-def test_threshold_is_not_fitted_on_the_scored_cluster(paraphrases):
+def test_threshold_is_not_fitted_on_the_scored_cluster():
     """Two clusters with levels of their own: the threshold of one accepts all or nothing of the other.
 
     One fitted on both would be right on the larger: 87.5.
@@ -75,7 +68,7 @@ def test_threshold_is_not_fitted_on_the_scored_cluster(paraphrases):
     assert paraphrases.held_out_accuracy(1.0 * positive, positive, cluster) == 100
 
 
-def test_labels_of_an_article_do_not_reach_its_own_odds(paraphrases):
+def test_labels_of_an_article_do_not_reach_its_own_odds():
     rng = np.random.default_rng(1)
     features = rng.normal(size=(200, 2))
     answerable = features[:, 0] + rng.normal(size=200) > 0
@@ -87,7 +80,7 @@ def test_labels_of_an_article_do_not_reach_its_own_odds(paraphrases):
     assert not same[ARTICLE != 3].any()
 
 
-def test_logistic_regression_solves_its_equations(paraphrases):
+def test_logistic_regression_solves_its_equations():
     """The gradient is zero: Σ (true - p) x = 0; a constant alone gives the log odds of the share."""
     rng = np.random.default_rng(2)
     rows = np.column_stack([np.ones(200), rng.normal(size=(200, 2))])
@@ -97,14 +90,14 @@ def test_logistic_regression_solves_its_equations(paraphrases):
     np.testing.assert_allclose(paraphrases.logistic(rows[:, :1], np.arange(200) < 50), [np.log(1 / 3)])
 
 
-def test_area_within_articles_ignores_their_levels(paraphrases):
+def test_area_within_articles_ignores_their_levels():
     answerable = np.tile([True, False], 100)
     score = answerable + 100.0 * ARTICLE
     assert paraphrases.by_article(score, answerable, ARTICLE).mean() == 1
     assert paraphrases.by_article(-score, answerable, ARTICLE).mean() == 0
 
 
-def test_cosines_and_best_sentence(scoring):
+def test_cosines_and_best_sentence():
     def encode(texts):
         return np.array([[text.count("a"), text.count("b")] for text in texts], float)
 
@@ -119,13 +112,13 @@ def test_cosines_and_best_sentence(scoring):
     np.testing.assert_allclose(scoring.best_sentences(examples, cosine), [0.5**0.5, 0.1**0.5])
 
 
-def test_tokenised_and_plain_questions_are_compared_alike(scoring):
+def test_tokenised_and_plain_questions_are_compared_alike():
     assert scoring.plain("who does n't own bob 's u . s . mill ?") == scoring.plain(
         "Who doesn't own Bob's U.S. mill?"
     )
 
 
-def test_pairs_of_a_training_question(scoring):
+def test_pairs_of_a_training_question():
     texts = {"1": ("Who came?", "Ada"), "2": ("Who went?", "Ada"), "3": ("Who left?", "Bo")}
     questions = [Example(i, q, "Ada, Bo.", "Mill", (Gold(a, 0),)) for i, (q, a) in texts.items()]
     questions.insert(0, Example("0", "Who sat?", "Cy.", "Mill", (Gold("Cy", 0),)))
@@ -135,7 +128,7 @@ def test_pairs_of_a_training_question(scoring):
     assert {(pair.cluster, pair.first) for pair in pairs} == {("Mill", "Who came?")}
 
 
-def test_edits_change_question_and_answer_once_per_original(scoring):
+def test_edits_change_question_and_answer_once_per_original():
     originals = [Example(i, f"Who is {i}?", "Ada, Bo.", "T", (Gold("Ada", 0),)) for i in "ba"]
     bo = (Gold("Bo", 5),)
     edited = [
@@ -150,7 +143,7 @@ def test_edits_change_question_and_answer_once_per_original(scoring):
     assert [pair.second for pair in scoring.edits(originals, edited, 1)] == seconds[:1]
 
 
-def test_generated_pairs_keep_subject_and_change_wording_or_relation(scoring):
+def test_generated_pairs_keep_subject_and_change_wording_or_relation():
     pairs = list(scoring.generated(60))
     kinds = Counter(pair.kind for pair in pairs)
     assert kinds["generated"] == 60
@@ -163,7 +156,7 @@ def test_generated_pairs_keep_subject_and_change_wording_or_relation(scoring):
 
 
 @pytest.mark.data
-def test_rewordings_are_of_training_questions_and_every_kind_is_as_large(scoring, real_data):
+def test_rewordings_are_of_training_questions_and_every_kind_is_as_large(real_data):
     rows = [json.loads(line) for line in REWORDINGS.read_text(encoding="utf-8").splitlines()]
     pairs = scoring.all_pairs(real_data)
     kinds = Counter(pair.kind for pair in pairs)

@@ -4,16 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from scripts import load
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.types import Example, Gold
 
-
-@pytest.fixture(scope="module")
-def build(script):
-    return script("real_part/build.py")
+build = load("real_part/build.py")
 
 
 def sample(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
@@ -37,7 +35,7 @@ def ids(questions) -> list[str]:
     return [example.id for example in questions.examples]
 
 
-def test_articles_are_taken_whole_in_file_order(build):
+def test_articles_are_taken_whole_in_file_order():
     questions = build_set(sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("c1", "C"))
     assert ids(build.first_articles(questions, 2)) == ["b1", "b2", "a1"]
     assert ids(build.articles(questions, ("C", "B"))) == ["b1", "b2", "c1"]
@@ -47,7 +45,7 @@ def test_articles_are_taken_whole_in_file_order(build):
         build.articles(questions, ("A", "Z"))
 
 
-def test_only_unanswerable_questions_are_added_after_those_of_their_passage(build):
+def test_only_unanswerable_questions_are_added_after_those_of_their_passage():
     first, second = "The red mill turns.", "A red barn stands."
     train = build_set(
         sample("a1", "A", first),
@@ -70,13 +68,13 @@ def test_only_unanswerable_questions_are_added_after_those_of_their_passage(buil
         build.with_unanswerable(train, other_passage)
 
 
-def test_without_plausible_changes_nothing_else(build):
+def test_without_plausible_changes_nothing_else():
     answerable, plain = sample("a1", "A"), sample("n1", "A", answerable=False)
     cleaned = build.without_plausible(build_set(answerable, plain))
     assert cleaned.examples == (answerable, replace(plain, plausible=()))
 
 
-def sources(build):
+def sources():
     """Made-up sets with the articles that the recipe names."""
     train = build_set(*(sample(f"t{n}", f"T{n}") for n in range(build.TRAIN_ARTICLES + 1)))
     negatives = build_set(
@@ -89,8 +87,8 @@ def sources(build):
     return train, negatives, dev
 
 
-def test_build_returns_the_four_sets(build):
-    sets = build.build(*sources(build))
+def test_build_returns_the_four_sets():
+    sets = build.build(*sources())
     assert {name: len(questions) for name, questions in sets.items()} == {
         "train-v1.1.part": 44,
         "train-v2.0.part": 44 + 11 + 2 * 15,
@@ -102,15 +100,15 @@ def test_build_returns_the_four_sets(build):
     assert "T44" not in sets["train-v2.0.part"].titles
 
 
-def test_article_in_two_sets_is_refused(build):
-    train, negatives, dev = sources(build)
+def test_article_in_two_sets_is_refused():
+    train, negatives, dev = sources()
     renamed = (replace(e, title="Normans") if e.title == "T20" else e for e in train.examples)
     with pytest.raises(DataError, match=r"share 1 article \('Normans'\)"):
         build.build(build_set(*renamed), negatives, dev)
 
 
-def test_unexpected_counts_write_nothing(build, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(build, "read", dict(zip("123", sources(build), strict=True)).__getitem__)
+def test_unexpected_counts_write_nothing(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(build, "read", dict(zip("123", sources(), strict=True)).__getitem__)
     arguments = ["--train-1.1", "1", "--train-2.0", "2", "--dev-2.0", "3", "--out", str(tmp_path / "out")]
     assert build.main(arguments) == DataError.exit_code
     assert "calibration-v2.0: 8 questions, expected 1,755" in capsys.readouterr().err
@@ -118,7 +116,7 @@ def test_unexpected_counts_write_nothing(build, tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.data
-def test_real_files_are_reproduced(build, real_data, tmp_path, capsys):
+def test_real_files_are_reproduced(real_data, tmp_path, capsys):
     """The parts stand in for both train files, since the recipe takes their first articles."""
     squad = real_data / "squad"
     files = {
@@ -157,7 +155,7 @@ def pairs_folder(tmp_path):
     return tmp_path / "QG"
 
 
-def test_balanced_set_alternates_answerable_questions_and_twins(build, pairs_folder):
+def test_balanced_set_alternates_answerable_questions_and_twins(pairs_folder):
     part = build_set(
         sample("b1", "B"), sample("b2", "B"), sample("a1", "A"), sample("n1", "A", answerable=False)
     )
@@ -179,14 +177,14 @@ def test_balanced_set_alternates_answerable_questions_and_twins(build, pairs_fol
         ("train-unanswerable-questions.txt", "v1\t?\n", "line 1: 2 fields, expected 4"),
     ],
 )
-def test_inconsistent_unansq_files_are_refused(build, pairs_folder, file, text, message):
+def test_inconsistent_unansq_files_are_refused(pairs_folder, file, text, message):
     (pairs_folder / file).write_text(text)
     with pytest.raises(DataError, match=message):
         build.unansq.balanced(build_set(sample("b1", "B")), pairs_folder)
 
 
 @pytest.mark.data
-def test_balanced_set_is_reproduced_from_its_own_pairs(build, real_data, tmp_path):
+def test_balanced_set_is_reproduced_from_its_own_pairs(real_data, tmp_path):
     """UnAnsQ is not available, so its files are written from the pairs of the balanced set."""
     squad = real_data / "squad"
     part, expected = (read(squad / f"{name}.json") for name in ("train-v2.0.part", "train-v2.0.balanced"))

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from scripts import load
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
@@ -14,7 +15,7 @@ from qa_arch.results.columns import runs_table
 
 
 @pytest.fixture
-def call(script, tmp_path, monkeypatch):
+def call(tmp_path, monkeypatch):
     """``call(*options)`` -> exit code; run folders are written to ``runs`` in the working folder."""
     monkeypatch.chdir(tmp_path)
     train, dev = generate(6, 20), generate(2, 20, split="dev")
@@ -23,7 +24,7 @@ def call(script, tmp_path, monkeypatch):
         Path(f"{name}.json").write_text(json.dumps(write(question_set(name, examples, "1.1"))))
     arguments = ["--train", "train.json", "--dev", "dev.json", "--runs", "runs"]
     arguments += ["--hold-out", "1", "--passes", "1"]
-    main = script("table_2_3/logistic.py").main
+    main = load("table_2_3/logistic.py").main
     return lambda *options: main([*arguments, *options])
 
 

@@ -1,13 +1,13 @@
 """An exported graph gives the logits of its torch model for any batch; its folder loads like a run."""
 
 import copy
-import json
 import shutil
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 import torch
+from broken_records import change_json
 
 import qa_arch
 from qa_arch.contract import logits_of
@@ -190,8 +190,7 @@ def test_existing_folder_is_unchanged(predictors, tmp_path):
 
 
 def edit(folder, **values):
-    path = folder / DESCRIPTION
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    change_json(folder / DESCRIPTION, **values)
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
 """Unusable checkpoints are refused in one line; windows, segments and null follow the checkpoint."""
 
-import json
 import logging
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from broken_records import change_json
 from checkpoints import make_checkpoint, make_tokenizer, relabel
 from families import new_encoder
 from safetensors.torch import load_file, save_file
@@ -38,11 +38,6 @@ def bert(tmp_path_factory) -> Path:
 def assert_refused(folder: Path, message: str, error: type[Exception] = ConfigError) -> None:
     with pytest.raises(error, match=message):
         load_span_checkpoint(open_checkpoint(folder))
-
-
-def edit_json(folder: Path, name: str, **values) -> None:
-    path = folder / name
-    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
 @pytest.mark.parametrize("model_class", [AutoModel, AutoModelForMaskedLM])
@@ -124,7 +119,7 @@ def test_relabelled_checkpoint_is_refused(bert, tmp_path):
 def test_configuration_that_makes_no_working_model_is_refused(bert, tmp_path, values, error, message):
     """As a span model and, unless it is sound but scores no spans, as an encoder."""
     folder = shutil.copytree(bert, tmp_path / "odd")
-    edit_json(folder, "config.json", **values)
+    change_json(folder / "config.json", **values)
     assert_refused(folder, message, error)
     if error is UnavailableError:
         with pytest.raises(error, match=message):
@@ -178,7 +173,7 @@ def test_tokenizer_without_segments_gives_none(bert, family, tmp_path):
     folder = shutil.copytree(bert, tmp_path / "bert")
     make_tokenizer(family, TEXTS, size=300).save_pretrained(folder)
     if family == "bert":
-        edit_json(folder, "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+        change_json(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     loaded = load_span_checkpoint(open_checkpoint(folder))
     assert loaded.model.has_segments
     assert not loaded.segments

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from broken_records import change_record
 
 import qa_arch
 import qa_arch.results.notebooks
@@ -30,8 +31,7 @@ def changed(demo, tmp_path):
 
     def copy(name="copy", **fields):
         folder = Path(shutil.copytree(demo.folder, tmp_path / name))
-        record = json.loads((folder / RECORD).read_text())
-        (folder / RECORD).write_text(json.dumps({**record, **fields}))
+        change_record(folder, **fields)
         return folder
 
     return copy

@@ -129,7 +129,7 @@ def test_scripts_among_records_are_not_executed(tmp_path, monkeypatch, make_reco
     assert not marker.exists()
 
 
-def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_record, capsys):
+def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_record, qa_arch):
     """One registry entry is enough to compute, show, sort by, draw and write the column."""
     monkeypatch.chdir(tmp_path)
     seeds = Column("dummy", "Dummy & sons", lambda s: 10.0 * s.record.seed, lambda s: bool(s.record),
@@ -143,7 +143,7 @@ def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_rec
         'records_table(folder, "A", columns=["model", "dummy"], sort=["dummy"])',
         'dot_plot(folder, "f", "F", ["dummy"])',
     )
-    assert main(["tables", "--all"]) == 0
+    assert qa_arch("tables", "--all")[0] == 0
     folder = tmp_path / "experiments" / "trial"
     assert "| model | Dummy & sons |" in (folder / "table.md").read_text()
     assert "| bert | <10> |\n| bert | <20> |" in (folder / "table.md").read_text()
@@ -151,12 +151,11 @@ def test_registered_column_works_in_every_output(tmp_path, monkeypatch, make_rec
     assert '"dummy": 10.0' in (folder / "table.json").read_text()
     assert ",dummy" in (folder / "table.csv").read_text().splitlines()[0]
     assert "Dummy &amp; sons" in (folder / "f.svg").read_text()
-    capsys.readouterr()
     for form in ("text", "markdown", "latex", "csv", "json"):
-        assert main(["tables", str(folder / "records"), "--columns", "model,dummy", "--format", form]) == 0
-        assert "ummy" in (out := capsys.readouterr().out)
+        code, out, _ = qa_arch("tables", folder / "records", "--columns", "model,dummy", "--format", form)
+        assert (code, "ummy" in out) == (0, True), out
         if form in ("csv", "json"):
             assert [word in out for word in ("model", "f1")] == [True, False], "other columns than chosen"
-    assert main(["tables", str(folder / "records"), "--columns", "dumy"]) == 2
-    assert "unknown column 'dumy' (did you mean 'dummy'?)" in capsys.readouterr().err
-    assert main(["tables", "experiments/trial", "--columns", "dummy"]) == 2
+    code, _, err = qa_arch("tables", folder / "records", "--columns", "dumy")
+    assert (code, "unknown column 'dumy' (did you mean 'dummy'?)" in err) == (2, True), err
+    assert qa_arch("tables", "experiments/trial", "--columns", "dummy")[0] == 2

@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import mutations
 import pytest
-
-FAULTS = mutations.FAULTS
+from faults import FAULTS
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """A copy of the checkout to plant faults in; its tests pass without any."""
+def checkout(request, tmp_path_factory):
+    """A copy of the checkout to plant faults in; the tests of the selected faults pass without any."""
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    selected = [params["fault"] for params in calls if "fault" in params]
     copy = mutations.Checkout(tmp_path_factory.mktemp("mutations"))
-    sound = copy.baseline(copy.tests(FAULTS))
+    sound = copy.baseline(copy.tests(selected))
     assert sound.verdict == "survived", sound.output
     return copy
 

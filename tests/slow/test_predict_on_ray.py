@@ -15,7 +15,7 @@ from qa_arch.serving import lines as json_lines
 from qa_arch.serving.lines import LineCounts, answer_file, answer_part
 from qa_arch.serving.ray import actors
 
-pytest.importorskip("ray")
+pytest.importorskip("ray", reason="no ray: pip install -e '.[ray]'")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 SMALL = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")

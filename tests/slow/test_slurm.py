@@ -123,22 +123,19 @@ def tiny(few_questions) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def trained(tiny, tmp_path_factory) -> Callable[..., tuple[RunRecord, bytes]]:
-    """``trained(*overrides)``: record and weights of a run outside SLURM, with SLURM's commands installed."""
+def expected(tiny, tmp_path_factory) -> tuple[RunRecord, bytes]:
+    """Record and weights of a run that starts its two ranks itself; checked against a single process.
 
-    def run(*overrides: str) -> tuple[RunRecord, bytes]:
+    Both train outside SLURM, with SLURM's commands installed.
+    """
+
+    def trained(*overrides: str) -> tuple[RunRecord, bytes]:
         folder = tmp_path_factory.mktemp("plain") / "run"
         done = qa_arch("train", *tiny, *overrides, "--folder", str(folder))
         assert done.returncode == 0, done.stderr
         assert "srun" not in done.stderr
         return result(folder)
 
-    return run
-
-
-@pytest.fixture(scope="module")
-def expected(trained) -> tuple[RunRecord, bytes]:
-    """Record and weights of a run that starts its two ranks itself; checked against a single process."""
     ddp, weights = trained("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
     single, _ = trained("trainer.batch_size=6")
     for first, second in zip(ddp.epochs, single.epochs, strict=True):

@@ -13,6 +13,7 @@ from stops import CLOCKS, results_of
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.records import RunRecord
+from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
 SMALL = [
@@ -57,12 +58,28 @@ def configure(configure_once) -> Callable[..., Config]:
     return configure_once
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="package")
 def finished_runs_keep_checkpoints() -> Iterator[None]:
     """Tests compare the state in which runs ended."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qa_arch.training.run.discard", lambda folder: None)
         yield
+
+
+@pytest.fixture
+def before_step(monkeypatch) -> Callable[[Callable[..., object]], None]:
+    """``before_step(act)``: call ``act(module, batch, batch_idx)`` before every training step."""
+
+    def patch(act: Callable[..., object]) -> None:
+        step = TrainingModule.training_step
+
+        def training_step(module, batch, batch_idx):
+            act(module, batch, batch_idx)
+            return step(module, batch, batch_idx)
+
+        monkeypatch.setattr(TrainingModule, "training_step", training_step)
+
+    return patch
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def scores(monkeypatch):
     "loss_settings", [[], ["loss=null_weight"], ["loss=twins"]], ids=["plain", "weighted", "twins"]
 )
 def test_step_gradient_is_that_of_the_mean_window_loss(
-    configure, tmp_path, monkeypatch, accumulate, loss_settings
+    configure, before_step, tmp_path, monkeypatch, accumulate, loss_settings
 ):
     """Checked against autograd of the plain mean, for full steps and the shorter last one."""
     batches_of_four = ["trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0"]
@@ -75,13 +75,8 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
         batches.clear()
 
     sizes: list[int] = []
-    training_step = TrainingModule.training_step
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", compare)
-    monkeypatch.setattr(
-        TrainingModule,
-        "training_step",
-        lambda self, batch, i: (batches.append(batch), training_step(self, batch, i))[1],
-    )
+    before_step(lambda module, batch, batch_idx: batches.append(batch))
     fit(config, span_fitting(config, parts), tmp_path)
     assert sum(sizes) == total
     assert sizes[-1] == total % (4 * accumulate)

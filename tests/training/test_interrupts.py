@@ -12,7 +12,6 @@ from terminals import CTRL_C, Terminal
 
 from qa_arch.files import write_atomic
 from qa_arch.records import read_record
-from qa_arch.training.module import TrainingModule
 
 LONG = ("trainer.epochs=100000", "trainer.progress=true")
 SLOW_STEP = ("trainer.batch_size=1", "trainer.accumulate=1000")
@@ -27,16 +26,15 @@ def interruptible():
 
 
 @pytest.fixture
-def press(monkeypatch):
+def press(before_step):
     """``press(batch, *signals)``: send these signals (default: SIGINT) before the training step."""
-    training_step, presses = TrainingModule.training_step, {}
+    presses = {}
 
-    def interrupted_step(self, batch, batch_idx):
+    def interrupt(module, batch, batch_idx):
         for number in presses.pop(batch_idx, ()):
             os.kill(os.getpid(), number)
-        return training_step(self, batch, batch_idx)
 
-    monkeypatch.setattr(TrainingModule, "training_step", interrupted_step)
+    before_step(interrupt)
     return lambda batch, *signals: presses.update({batch: signals or (signal.SIGINT,)})
 
 

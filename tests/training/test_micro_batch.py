@@ -6,26 +6,23 @@ import torch
 from qa_arch.errors import ConfigError
 from qa_arch.records import BatchSizes, read_record
 from qa_arch.training.checkpoint import KeepLast, discard
-from qa_arch.training.module import TrainingModule
 
 SIZES = ("trainer.batch_size=8", "trainer.epochs=2", "model.dropout=0.1")
 AUTO = (*SIZES, "trainer.micro_batch=auto")
 
 
 @pytest.fixture
-def memory(monkeypatch):
+def memory(before_step):
     """``memory(rows)``: steps with more rows run out of memory, from batch ``after`` of ``epoch`` on."""
-    step = TrainingModule.training_step
 
-    def patch(rows: int, *, after: int = 1, epoch: int = 0) -> None:
-        def training_step(self, batch, batch_idx):
-            if len(batch.index) > rows and (self.current_epoch, batch_idx) >= (epoch, after):
+    def limit(rows: int, *, after: int = 1, epoch: int = 0) -> None:
+        def run_out(module, batch, batch_idx):
+            if len(batch.index) > rows and (module.current_epoch, batch_idx) >= (epoch, after):
                 raise torch.OutOfMemoryError("CUDA out of memory")
-            return step(self, batch, batch_idx)
 
-        monkeypatch.setattr(TrainingModule, "training_step", training_step)
+        before_step(run_out)
 
-    return patch
+    return limit
 
 
 def test_auto_matches_a_run_at_the_size_it_settles_on(run_training, memory, caplog):

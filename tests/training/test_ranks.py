@@ -24,7 +24,7 @@ from qa_arch.qa.search import SpanCollector
 from qa_arch.records import BatchSizes
 from qa_arch.tensors import SpanLogits
 from qa_arch.training import ranks
-from qa_arch.training.module import TrainingModule, gather
+from qa_arch.training.module import gather
 from qa_arch.training.ranks import OUT_OF_MEMORY
 
 QUESTIONS = (1, 5, 7)
@@ -84,25 +84,20 @@ def test_gathered_ranking_matches_a_single_process(configure, tmp_path, world):
 FROZEN = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
 
 
-def test_two_devices_match_one_device(run_training, monkeypatch):
+def test_two_devices_match_one_device(run_training, before_step, monkeypatch):
     """Ranks x batch size x accumulation of 2 x 2 x 2 and 1 x 4 x 2: each step has the same windows.
 
     No step sends Python objects, which would wait for a GPU.
     """
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # Lightning sets it otherwise
-    in_steps, training_step, send = [], TrainingModule.training_step, dist.broadcast_object_list
-    counts = [0]
+    in_steps, counts, send = [], [0], dist.broadcast_object_list
 
     def counted(*args, **options):
         counts[0] += 1
         return send(*args, **options)
 
-    def noted(self, batch, batch_idx):
-        in_steps.append((batch_idx, counts[0]))
-        return training_step(self, batch, batch_idx)
-
     monkeypatch.setattr(dist, "broadcast_object_list", counted)
-    monkeypatch.setattr(TrainingModule, "training_step", noted)
+    before_step(lambda module, batch, batch_idx: in_steps.append((batch_idx, counts[0])))
     before = dict(os.environ)
     single = run_training(*FROZEN, "trainer.batch_size=4", name="one").record
     double = run_training(*FROZEN, "trainer.batch_size=2", "trainer.devices=2", name="two").record

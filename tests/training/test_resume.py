@@ -46,16 +46,14 @@ def uninterrupted(train_once):
 
 
 @pytest.fixture
-def order(monkeypatch):
+def order(before_step):
     """(epoch, batch) -> window numbers, in the order of training."""
     order: dict[tuple[int, int], list[int]] = {}
-    step = TrainingModule.training_step
 
-    def training_step(self, batch, batch_idx):
-        order[self.current_epoch, batch_idx] = batch.index.tolist()
-        return step(self, batch, batch_idx)
+    def note(module, batch, batch_idx):
+        order[module.current_epoch, batch_idx] = batch.index.tolist()
 
-    monkeypatch.setattr(TrainingModule, "training_step", training_step)
+    before_step(note)
     return order
 
 

@@ -17,25 +17,23 @@ from qa_arch.records import RECORD, BatchSizes, read_record, write_record
 from qa_arch.results.systems import load_questions
 from qa_arch.training import run
 from qa_arch.training.checkpoint import LAST, discard
-from qa_arch.training.module import TrainingModule
 from qa_arch.types import Candidate, Prediction
 
 
 @pytest.fixture
-def raise_in_training():
-    """``raise_in_training(patch, error)``: raise ``error`` at the second batch."""
+def raise_in_training(before_step):
+    """``raise_in_training(error)``: raise ``error`` at the second batch, once."""
 
-    def patch_step(patch: pytest.MonkeyPatch, error: BaseException) -> None:
-        step = TrainingModule.training_step
+    def fail_once(error: BaseException) -> None:
+        errors = [error]
 
-        def training_step(self, batch, batch_idx):
-            if batch_idx == 1:
-                raise error
-            return step(self, batch, batch_idx)
+        def fail(module, batch, batch_idx):
+            if batch_idx == 1 and errors:
+                raise errors.pop()
 
-        patch.setattr(TrainingModule, "training_step", training_step)
+        before_step(fail)
 
-    return patch_step
+    return fail_once
 
 
 def test_record_of_a_finished_run_is_complete(run_training, monkeypatch):
@@ -68,15 +66,12 @@ def test_record_of_a_finished_run_is_complete(run_training, monkeypatch):
     assert not (done.folder / "traceback.txt").exists()
 
 
-def test_failure_is_recorded_raised_and_cleared_on_resume(
-    run_training, raise_in_training, monkeypatch, tmp_path, caplog
-):
+def test_failure_is_recorded_raised_and_cleared_on_resume(run_training, raise_in_training, tmp_path, caplog):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LAST).touch()
-    with monkeypatch.context() as patch, caplog.at_level("INFO", logger="qa_arch"):
-        raise_in_training(patch, ValueError("bad batch\nin detail"))
-        with pytest.raises(ValueError, match="bad batch"):
-            run_training()
+    raise_in_training(ValueError("bad batch\nin detail"))
+    with caplog.at_level("INFO", logger="qa_arch"), pytest.raises(ValueError, match="bad batch"):
+        run_training()
     assert f"--folder {tmp_path / 'run'} --if-exists resume" in caplog.messages[-1]
     record = read_record(tmp_path / "run")
     assert (record.status, record.error) == ("failed", "ValueError: bad batch")
@@ -98,30 +93,26 @@ def test_finished_run_stays_one_if_logging_its_outcome_is_interrupted(run_traini
 @pytest.mark.parametrize("replaced", [False, True], ids=["renamed", "replaced by another run"])
 @pytest.mark.parametrize("moment", ["training", "scoring"])
 def test_run_whose_folder_was_renamed_ends_and_resumes_there(
-    run_training, monkeypatch, tmp_path, moment, replaced
+    run_training, before_step, monkeypatch, tmp_path, moment, replaced
 ):
     """It ended as ``ok`` in a new folder, without config and tokenizer."""
     folder, moved = tmp_path / "run", tmp_path / "moved"
-    step, score = TrainingModule.training_step, run.score
+    score = run.score
 
-    def rename():
+    def rename(*_):
         if not moved.exists():
             folder.rename(moved)
             if replaced:
                 write_record(folder, replace(read_record(moved), seed=99))
 
-    def training_step(self, batch, batch_idx):
-        if moment == "training":
-            rename()
-        return step(self, batch, batch_idx)
-
     def renaming_score(*arguments, **options):
-        if moment == "scoring":
-            rename()
+        rename()
         return score(*arguments, **options)
 
-    monkeypatch.setattr(TrainingModule, "training_step", training_step)
-    monkeypatch.setattr(run, "score", renaming_score)
+    if moment == "training":
+        before_step(rename)
+    else:
+        monkeypatch.setattr(run, "score", renaming_score)
     with pytest.raises(RunError, match="run: was renamed, replaced or removed while the run trained in it"):
         run_training("trainer.checkpoint_minutes=1e-6")
     assert read_record(folder).seed == 99 if replaced else not (folder / RECORD).exists()
@@ -132,8 +123,8 @@ def test_run_whose_folder_was_renamed_ends_and_resumes_there(
     assert (done.record.status, (moved / "model" / "tokenizer").is_dir()) == ("ok", True)
 
 
-def test_out_of_memory_is_recorded_as_a_result(run_training, raise_in_training, monkeypatch):
-    raise_in_training(monkeypatch, torch.OutOfMemoryError("CUDA out of memory"))
+def test_out_of_memory_is_recorded_as_a_result(run_training, raise_in_training):
+    raise_in_training(torch.OutOfMemoryError("CUDA out of memory"))
     done = run_training()
     assert read_record(done.folder) == done.record
     assert done.record.status == "oom"

@@ -1,11 +1,11 @@
 """Targets that a teacher computes for its student, and teachers that are refused."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from broken_records import change_record
 from checkpoints import make_checkpoint
 
 from qa_arch.config.target import TRUSTED
@@ -267,26 +267,24 @@ def test_invalid_teacher_folder_is_named_before_anything_is_loaded(configure, st
         config = configure(*student("soft_targets"), f"distillation.teacher={folder}", *overrides)
         require_teacher(config, TRUSTED)
 
-    def changed_copy(name, change):
+    def changed_copy(name, **fields):
         folder = shutil.copytree(teacher, tmp_path / name)
-        record = json.loads((folder / "run.json").read_text())
-        change(record)
-        write_json(folder / "run.json", record)
+        change_record(folder, **fields)
         return folder
 
     check(teacher)
     with pytest.raises(RunError, match=r"distillation\.teacher: .*nowhere.*no such run folder"):
         check(tmp_path / "nowhere")
     with pytest.raises(RunError, match=r"distillation\.teacher: .*status is 'failed'"):
-        check(changed_copy("unfinished", lambda record: record.update(status="failed")))
+        check(changed_copy("unfinished", status="failed"))
     without_model = shutil.copytree(teacher, tmp_path / "without_model")
     shutil.rmtree(without_model / "model")
     with pytest.raises(RunError, match=r"distillation\.teacher: .*has no folder model"):
         check(without_model)
-    own = changed_copy("own", lambda record: record["config"]["model"].update(_target_="near.model.Near"))
+    own = changed_copy("own", config__model___target_="near.model.Near")
     with pytest.raises(ConfigError, match=r"distillation\.teacher: .*near.* add --trust near"):
         check(own)
-    other_task = changed_copy("other_task", lambda record: record["config"]["model"].update(task="sequence"))
+    other_task = changed_copy("other_task", config__model__task="sequence")
     with pytest.raises(
         ConfigError, match=r"distillation\.teacher: .* is of task sequence, the student of task span"
     ):

@@ -10,16 +10,15 @@ from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
 
 
-@pytest.fixture
-def runs(run_folder, smaller, tmp_path, unchecked_shapes):
-    """A tiny run, a part of its layers, and its graph in int8."""
-    layers = smaller(run_folder, "layers", keep=2)
-    export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
-    return [str(path) for path in (run_folder, layers, tmp_path / "graph")]
-
-
 @pytest.mark.slow
-def test_runs_are_measured_by_engine_and_record_their_costs(runs, run_folder, monkeypatch, capsys):
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_runs_are_measured_by_engine_and_record_their_costs(
+    run_folder, smaller, tmp_path, monkeypatch, capsys
+):
+    """A tiny run, a part of its layers, and its graph in int8."""
+    export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
+    folders = (run_folder, smaller(run_folder, "layers", keep=2), tmp_path / "graph")
+    runs = parent, layers, graph = [str(folder) for folder in folders]
     measured: list[tuple[str, tuple[str, ...]]] = []
 
     def measure(what, runs, args):
@@ -27,7 +26,6 @@ def test_runs_are_measured_by_engine_and_record_their_costs(runs, run_folder, mo
         return compression.CHILDREN[what](Namespace(**{**vars(args), "runs": runs}))
 
     monkeypatch.setattr(compression, "_run_child", measure)
-    parent, layers, graph = runs
     options = ["--baseline", parent, "--data", "synthetic:dev", "--questions", "3", "--repeats", "2"]
     options += ["--precision", "bf16"]
     assert compression.main([layers, graph, *options]) == 0

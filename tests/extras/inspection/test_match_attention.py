@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cli.test_cheap_checks import run_calls
+from fresh import run_calls
 from pages import commands
 from starlette.testclient import TestClient
 

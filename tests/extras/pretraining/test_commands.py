@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from extras.pretraining.conftest import OBJECTIVES
 from kills import contents
 from transformers import AutoTokenizer
 
@@ -16,9 +17,6 @@ from qa_arch.extras.pretraining.commands import KINDS
 from qa_arch.extras.pretraining.corpus import Corpus
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
-
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
-
 
 # Tokenizers --------------------------------------------------------------------------------------
 

@@ -122,18 +122,6 @@ TEXT_CHECKS = (
 )
 
 
-@pytest.fixture(scope="module")
-def texts(settings, tmp_path_factory) -> list[str]:
-    """Overrides for a small model on four stories, in blocks of 32 tokens."""
-    folder = tmp_path_factory.mktemp("stories")
-    (folder / "train.txt").write_text("\n\n".join(STORIES))
-    (folder / "held.txt").write_text("\n\n".join(STORIES[:2]))
-    sizes = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2"]
-    no_dropout = ["encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0"]
-    data = [f"data.train={folder}/train.txt", f"data.calibration={folder}/held.txt"]
-    return [*settings, *sizes, *no_dropout, *data]
-
-
 def configure(case: str, settings: list[str]) -> Config:
     model = [f"model=pretrain/{case}", f"encoder={CASES[case]}", "encoder.init=random"]
     decoder = ["model.dropout=0.0"] if case == "denoising" else []
@@ -141,8 +129,16 @@ def configure(case: str, settings: list[str]) -> Config:
 
 
 @pytest.fixture(scope="module")
-def subjects(texts) -> LazyCases:
-    return build_subjects(lambda case: configure(case, texts), TextSubject, recipe.assemble)
+def subjects(settings, tmp_path_factory) -> LazyCases:
+    """Small models on four stories, in blocks of 32 tokens."""
+    folder = tmp_path_factory.mktemp("stories")
+    (folder / "train.txt").write_text("\n\n".join(STORIES))
+    (folder / "held.txt").write_text("\n\n".join(STORIES[:2]))
+    sizes = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2"]
+    no_dropout = ["encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0"]
+    data = [f"data.train={folder}/train.txt", f"data.calibration={folder}/held.txt"]
+    small = [*settings, *sizes, *no_dropout, *data]
+    return build_subjects(lambda case: configure(case, small), TextSubject, recipe.assemble)
 
 
 def test_every_objective_is_a_case():

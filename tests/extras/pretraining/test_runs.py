@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from extras.pretraining.conftest import OBJECTIVES
 from safetensors.torch import load_file
-from stops import results_of, stopped_after
+from stops import stopped_after
+from training.conftest import Trained
 from transformers import AutoModel, AutoTokenizer
 
 import qa_arch
@@ -30,17 +32,14 @@ from qa_arch.sweep import point_key, sources
 from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
-
 
 @pytest.fixture
 def run(configure, tmp_path):
-    """``run(name, *overrides)``: train in folder ``name`` -> record and bytes of the weights."""
+    """``run(name, *overrides)``: train in folder ``name``."""
 
     def start(name: str, *overrides: str, resume: bool = False, model: str = "mlm"):
         folder = tmp_path / name
-        record = train(configure(*overrides, model=model), folder=folder, resume=resume)
-        return record, (folder / "model" / "model.safetensors").read_bytes()
+        return Trained(train(configure(*overrides, model=model), folder=folder, resume=resume), folder)
 
     return start
 
@@ -147,12 +146,12 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
 @pytest.mark.parametrize("model", ["mlm_nsp", "denoising"])
 def test_resumed_run_equals_an_uninterrupted_one(run, model):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
-    uninterrupted, weights = run("uninterrupted", *settings, model=model)
+    uninterrupted = run("uninterrupted", *settings, model=model)
     with stopped_after(6):  # in the second epoch
         run("stopped", *settings, model=model)
-    resumed, resumed_weights = run("stopped", *settings, resume=True, model=model)
-    assert results_of(resumed) == results_of(uninterrupted)
-    assert resumed_weights == weights
+    resumed = run("stopped", *settings, resume=True, model=model)
+    assert resumed.results == uninterrupted.results
+    assert resumed.weights == uninterrupted.weights
 
 
 @pytest.mark.slow
@@ -165,8 +164,8 @@ def test_two_devices_take_the_same_steps_as_one(run, monkeypatch):
 
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record_gradients)
     plain = ("encoder.hidden_dropout=0", "encoder.attention_dropout=0", "optim.clip=0", "optim.lr=1e-9")
-    single, _ = run("single", *plain, "trainer.batch_size=4")
-    double, _ = run("double", *plain, "trainer.batch_size=2", "trainer.devices=2")
+    single = run("single", *plain, "trainer.batch_size=4").record
+    double = run("double", *plain, "trainer.batch_size=2", "trainer.devices=2").record
     assert (single.status, double.status, double.batch.devices) == ("ok", "ok", 2)
     assert gradients
     half = len(gradients) // 2
@@ -181,8 +180,7 @@ def test_two_devices_take_the_same_steps_as_one(run, monkeypatch):
 def test_epoch_of_lowest_loss_is_selected(run, monkeypatch):
     losses = iter([3.0, 1.0, 2.0])
     monkeypatch.setattr(recipe, "validation_scores", lambda *_: {"calibration_loss": next(losses)})
-    record, _ = run("selected", "trainer.epochs=3")
-    assert record.best_epoch == 1
+    assert run("selected", "trainer.epochs=3").record.best_epoch == 1
 
 
 def test_documents_are_held_out_and_train_is_truncated(configure):

@@ -5,7 +5,7 @@ import re
 from importlib.util import find_spec
 
 import pytest
-from cli.test_cheap_checks import run_calls
+from fresh import run_calls
 
 import qa_arch as package
 from qa_arch.cli.main import main

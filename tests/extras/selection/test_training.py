@@ -3,7 +3,8 @@
 import math
 
 import pytest
-from stops import results_of, stopped_after
+from stops import stopped_after
+from training.conftest import Trained
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
@@ -32,32 +33,31 @@ def run(few_questions, tmp_path):
     def start(name: str, *overrides: str, resume: bool = False):
         folder = tmp_path / name
         config = validate(compose([*SMALL, *few_questions, *overrides]))
-        record = train(config, folder=folder, resume=resume)
-        return record, (folder / "model" / "model.safetensors").read_bytes()
+        return Trained(train(config, folder=folder, resume=resume), folder)
 
     return start
 
 
 @pytest.mark.slow
 def test_resumed_run_equals_an_uninterrupted_one(run):
-    uninterrupted, weights = run("uninterrupted")
-    pairs = uninterrupted.epochs[0].windows
-    assert pairs == uninterrupted.data["train"].questions > 5
-    assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in uninterrupted.epochs)
-    assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in uninterrupted.epochs)
+    uninterrupted = run("uninterrupted")
+    record = uninterrupted.record
+    assert record.epochs[0].windows == record.data["train"].questions > 5
+    assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in record.epochs)
+    assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in record.epochs)
     for stop in (2, 6):  # in the first and the second epoch
         with stopped_after(stop):
             run(f"stopped{stop}")
-        resumed, resumed_weights = run(f"stopped{stop}", resume=True)
-        assert results_of(resumed) == results_of(uninterrupted)
-        assert resumed_weights == weights
+        resumed = run(f"stopped{stop}", resume=True)
+        assert resumed.results == uninterrupted.results
+        assert resumed.weights == uninterrupted.weights
 
 
 def test_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
     scores = iter([(10.0, 40.0), (30.0, 60.0), (50.0, 50.0)])
     keys = ("calibration_accuracy", "calibration_mrr")
     monkeypatch.setattr(recipe, "validation_scores", lambda *_: dict(zip(keys, next(scores), strict=True)))
-    record, _ = run("run", "trainer.epochs=3", "trainer.select=loss")
+    record = run("run", "trainer.epochs=3", "trainer.select=loss").record
     assert record.best_epoch == 1
     assert [epoch.value("calibration_accuracy") for epoch in record.epochs] == [10.0, 30.0, 50.0]
 
