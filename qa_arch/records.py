@@ -72,27 +72,9 @@ Number = int | Annotated[float, "measured"]
 """A measured value, which may be infinite or NaN."""
 
 
-class _Extensible:
-    """A record with known fields and one mapping field for all other values of a task."""
-
-    __slots__ = ()
-    MAPPING_FIELD = "metrics"
-
-    @classmethod
-    def nest(cls, flat: Any) -> Any:
-        """Move the keys of a mapping that are not fields into the mapping field; return others unchanged."""
-        if not isinstance(flat, Mapping):
-            return flat
-        known = {f.name for f in fields(cls)} - {cls.MAPPING_FIELD}  # type: ignore[arg-type]
-        own = {key: value for key, value in flat.items() if key in known}
-        return {**own, cls.MAPPING_FIELD: {key: value for key, value in flat.items() if key not in known}}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitFacts(_Extensible):
+class SplitFacts:
     """Facts of a split; None if they do not apply to the task."""
-
-    MAPPING_FIELD = "details"
 
     name: str | None = None
     fingerprint: str | None = None
@@ -142,7 +124,7 @@ class SplitFacts(_Extensible):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point(_Extensible):
+class Point:
     """Scores of one split at one operating point; rates in percent."""
 
     threshold: Number | None = None
@@ -188,7 +170,7 @@ Points = Mapping[str, Point]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Epoch(_Extensible):
+class Epoch:
     """One epoch of training; training and validation are timed separately."""
 
     epoch: int | None = None
@@ -209,7 +191,9 @@ class Epoch(_Extensible):
     @classmethod
     def from_flat(cls, flat: Mapping[str, Any]) -> Epoch:
         """Build an epoch from a flat mapping, as metrics and callbacks produce it."""
-        return cls(**cls.nest(flat))
+        known = {f.name for f in fields(cls)} - {"metrics"}
+        metrics = {key: value for key, value in flat.items() if key not in known}
+        return cls(**{key: value for key, value in flat.items() if key in known}, metrics=metrics)
 
     def value(self, key: str) -> Number | None:
         """Field or metric by name; None if the epoch has no such number."""

@@ -1,5 +1,6 @@
 """Run records with invented scores, and the folders of such runs."""
 
+from dataclasses import fields
 from random import Random
 
 import numpy as np
@@ -64,11 +65,17 @@ def flat_record(model="bert", exact=60.0, *, data="d1", protocol="2.0", split="d
 
 def nested(flat: dict) -> dict:
     """``flat_record`` with the metrics of points, epochs and splits in their own mappings."""
-    record = {**flat, "epochs": [Epoch.nest(epoch) for epoch in flat.get("epochs", [])]}
-    record["data"] = {split: SplitFacts.nest(facts) for split, facts in flat["data"].items()}
+
+    def nest(cls: type, values: dict, name: str = "metrics") -> dict:
+        known = {field.name for field in fields(cls)} - {name}
+        own = {key: value for key, value in values.items() if key in known}
+        return {**own, name: {key: value for key, value in values.items() if key not in known}}
+
+    record = {**flat, "epochs": [nest(Epoch, epoch) for epoch in flat.get("epochs", [])]}
+    record["data"] = {split: nest(SplitFacts, facts, "details") for split, facts in flat["data"].items()}
     for key in ("scores", "references"):
         record[key] = {
-            split: {name: Point.nest(point) for name, point in points.items()}
+            split: {name: nest(Point, point) for name, point in points.items()}
             for split, points in flat[key].items()
         }
     return record
