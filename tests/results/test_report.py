@@ -261,9 +261,12 @@ def test_page_of_200_runs_of_full_dev_is_below_30_mb(make_run, question_set, tmp
     questions = question_set(copies=1762)
     first = make_run("run-000", questions, seed=0)
     record, rows = find_runs([first])[0][1], read_questions(first)
+    passages = np.unique([example.context for example in questions.examples], return_inverse=True)[1]
     for seed in range(1, 200):
         rng, folder = np.random.default_rng(seed), first.parent / f"run-{seed:03}"
-        order = rng.permutation(len(questions))
+        order = np.empty(len(questions), int)  # of answers to questions about the same passage
+        for passage in np.unique(passages):
+            order[passages == passage] = rng.permutation(np.flatnonzero(passages == passage))
         shuffled = {
             key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")
         }
