@@ -45,8 +45,8 @@ def recorded(folder: Path, record: RunRecord) -> dict[str, str | None]:
     known: dict[str, str | None] = {
         split: facts.fingerprint for split, facts in record.data.items() if split in SETTINGS
     }
-    if record.setting("glove", "use"):
-        saved = _saved_vectors(folder)
+    saved = _saved_vectors(folder)
+    if saved is not None or record.setting("glove", "use"):  # random vectors of words are kept, too
         known[GLOVE] = None if saved is None else saved.fingerprint
     if record.encoder is not None:
         known[ENCODER] = record.encoder.run_hash

@@ -4,6 +4,8 @@ from planting import Fault
 
 # fmt: off
 FAULTS = (
+    Fault(name="run with random word vectors is not resumed", at="inputs:recorded",
+          test="selection/test_training", old="saved is not None or ", new=""),
     Fault(name="a question compared with itself", at="SelectionPredictor.similarities",
           test="test_predictor_ranks_candidates_and_compares_questions",
           old="(row ^ 1,)", new="(row,)"),

@@ -38,7 +38,6 @@ def run(few_questions, tmp_path):
     return start
 
 
-@pytest.mark.slow
 def test_resumed_run_equals_an_uninterrupted_one(run):
     uninterrupted = run("uninterrupted")
     record = uninterrupted.record
