@@ -54,6 +54,8 @@ def test_different_windows_are_refused(span_run, second, name, own, other):
     change_record(second, **{f"config__features__{name}": other})
     with pytest.raises(RunError, match=rf"features\.{name} is {other}, that of .* is {own}"):
         load([span_run, second], device="cpu")
+    with pytest.raises(RunError, match=rf"features\.{name} is {own}, that of .* is {other}"):
+        load([second, span_run], device="cpu")
 
 
 def test_different_tokenizer_is_refused(span_run, second):
