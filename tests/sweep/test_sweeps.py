@@ -498,17 +498,3 @@ sys.exit(code)
     assert done.returncode == 2, done.stderr
     assert done.stderr.splitlines()[-1].startswith("qa-arch: seed=1: unknown setting 'model.dropuot'")
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_points_are_checked_without_transformers():
-    """Importing transformers takes longer than the rest of the check."""
-    program = """
-import sys
-from qa_arch.models.store import check_model
-for target in ("baselines.transformer.TransformerSpan", "qa_arch.models.proposed.BertMatch"):
-    check_model({"_target_": target, "task": "span"})
-assert "transformers" not in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
