@@ -44,7 +44,9 @@ HEAD_BYTES = 1 << 20
 """A data file is identified by the hash of its first bytes, its size and its modification time."""
 IGNORED = ("title", "answers", "is_impossible", "plausible_answers", "kind", "original_id")
 """Fields of flat SQuAD records that do not affect the answer."""
-FIELDS = ("id", "context", *(item.name for item in fields(Query)), "meta", *IGNORED)
+QUERY_FIELDS = ("context", *(item.name for item in fields(Query)))
+"""Those of ``Query``; in a line they override the options of the command."""
+FIELDS = ("id", *QUERY_FIELDS, "meta", *IGNORED)
 _EXPECTED = 'a line is an object {"question": ..., "context": ...} (for SQuAD JSON give --out a folder)'
 log = logging.getLogger(__name__)
 
@@ -314,8 +316,12 @@ def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Quer
         except ValueError:
             raise RecordError("meta", "holds Infinity or NaN, which is no JSON; use null") from None
         row["meta"] = content["meta"]
-    # A null leaves an option as the command line has it.
-    own = {k: v for k, v in content.items() if k not in ("id", "meta", *IGNORED) and v is not None}
+    # A null leaves an option as the command line has it; an unknown field is refused, also with a null.
+    own = {
+        name: value
+        for name, value in content.items()
+        if name not in FIELDS or (name in QUERY_FIELDS and value is not None)
+    }
     try:
         return QUERY.validate_python({**options, **own})
     except ValidationError as error:

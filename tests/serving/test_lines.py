@@ -360,6 +360,7 @@ def test_documents_and_options():
         ({"question": "x", "context": "\n"}, "line 1: context: no text to read"),
         ({**GOOD, "documents": ["x"]}, r"line 1: give either context \(a text\) or documents"),
         ({**GOOD, "topk": 1}, "line 1: topk: unknown field.*did you mean 'top_k'"),
+        ({**GOOD, "topk": None}, "line 1: topk: unknown field"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
         ({**GOOD, "id": [1]}, "line 1: id: is a list"),
         ({**GOOD, "meta": [math.inf]}, "line 1: meta: holds Infinity"),
