@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from qa_arch import terminal
 from qa_arch.records import STEP_LOSSES
+from qa_arch.terminal import EVERY_SECONDS
 from qa_arch.training.module import TrainingModule
 
 MAX_STEP_LOSSES = 50
@@ -140,7 +141,6 @@ class History(pl.Callback):
 
 
 log = logging.getLogger(__name__)
-EVERY_SECONDS = 30.0
 BAR_SECONDS = 0.2
 """Seconds between readings of the loss for the bar: each waits for all pending GPU work."""
 KNOWN_AFTER = 3
