@@ -24,10 +24,10 @@ from qa_arch.data.sources import open_listed
 from qa_arch.data.splits import require_disjoint
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_json, write_json
-from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, aggregate, score_questions
+from qa_arch.metrics.squad import METRIC_VERSION, aggregate, score_questions
 from qa_arch.models.checkpoint_files import names_checkpoint, run_config
 from qa_arch.provenance import identify, json_hash, new_record
-from qa_arch.qa.files import ALWAYS_ANSWER, PREDICTIONS, question_rows, threshold_on
+from qa_arch.qa.files import ALWAYS_ANSWER, PREDICTIONS, mass_abstention, question_rows, threshold_on
 from qa_arch.qa.ranking import Ranking, with_null
 from qa_arch.records import (
     ADOPTED,
@@ -86,9 +86,9 @@ def adopt_model(
 
     ``decode`` is the name of another decoding, with its settings. Null threshold and temperature are fitted
     on ``calibration``, which is read as ``language`` and ``on_error`` say or else as the run's own sets; with
-    ``decode``, on the run's own calibration set if that is known; otherwise an
-    ensemble takes the mean of its members, and a checkpoint keeps its own or 0. The same again keeps what was
-    scored since; RunError if the folder holds another record.
+    ``decode``, on the run's own calibration set if that is known; otherwise an ensemble takes the mean of its
+    members, and a checkpoint keeps its own or 0. The same again keeps what was scored since; RunError if the
+    folder holds another record.
     """
     from qa_arch.qa.loading import as_recorded
     from qa_arch.qa.task import output_of
@@ -414,8 +414,7 @@ def _calibrate(
 
 
 def _warn(questions: QuestionSet, predictions: Sequence[Prediction], threshold: float) -> None:
-    answerable = [example.answerable for example in questions.examples]
-    if fact := abstention_warning(answerable, [not answer.text(threshold) for answer in predictions]):
+    if fact := mass_abstention(questions, predictions, threshold):
         log.warning("%s: %s; do the answers belong to these questions?", questions.name, fact)
 
 

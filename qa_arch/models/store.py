@@ -108,8 +108,14 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> A
         max_positions=config.features.max_length,
         gradient_checkpointing=config.trainer.gradient_checkpointing,
     )
-    check_window(config.features.max_length, encoder.max_tokens, str(settings.name or settings.family))
+    require_window(config, encoder)
     return encoder
+
+
+def require_window(config: Config, encoder: AnyEncoder) -> None:
+    """Raise ConfigError if windows are longer than the configured ``encoder`` can read."""
+    name = str(config.encoder.name or config.encoder.family)
+    check_window(config.features.max_length, encoder.max_tokens, name)
 
 
 def check_encoder(config: Config) -> None:

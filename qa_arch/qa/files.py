@@ -15,7 +15,13 @@ import numpy.typing as npt
 
 from qa_arch.files import json_items
 from qa_arch.metrics.abstention import at_thresholds, auroc, best_texts
-from qa_arch.metrics.squad import METRIC_VERSION, aggregate, apply_threshold, score_questions
+from qa_arch.metrics.squad import (
+    METRIC_VERSION,
+    abstention_warning,
+    aggregate,
+    apply_threshold,
+    score_questions,
+)
 from qa_arch.qa.ranking import Ranking
 from qa_arch.records import FORCED, Point
 from qa_arch.types import Prediction, QuestionSet, question_word
@@ -70,6 +76,12 @@ def odds_and_truth(
     """(N,) null odds of the answers, and (N,) whether their questions are answerable."""
     odds = np.array([answer.null_odds for answer in answers], dtype=np.float64)
     return odds, np.array([example.answerable for example in questions.examples], dtype=np.bool_)
+
+
+def mass_abstention(questions: QuestionSet, answers: Sequence[Prediction], threshold: float) -> str | None:
+    """``abstention_warning`` of the answers at ``threshold``."""
+    answerable = [example.answerable for example in questions.examples]
+    return abstention_warning(answerable, [not answer.text(threshold) for answer in answers])
 
 
 def operating_points(

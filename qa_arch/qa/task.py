@@ -36,9 +36,9 @@ from qa_arch.errors import ConfigError
 from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, passage_vectors, vector_rows, vector_width
-from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, check_window, probe
+from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
 from qa_arch.metrics.abstention import calibrate, fit_answerability
-from qa_arch.metrics.squad import METRIC_VERSION, abstention_warning, score
+from qa_arch.metrics.squad import METRIC_VERSION, score
 from qa_arch.models import store
 from qa_arch.models.store import build_model, make_encoder, make_tokenizer
 from qa_arch.nn.distillation import copy_layers
@@ -47,7 +47,14 @@ from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
 from qa_arch.nn.reading import Batches
-from qa_arch.qa.files import ALWAYS_ANSWER, answerable_auroc, odds_and_truth, operating_points, question_rows
+from qa_arch.qa.files import (
+    ALWAYS_ANSWER,
+    answerable_auroc,
+    mass_abstention,
+    odds_and_truth,
+    operating_points,
+    question_rows,
+)
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
 from qa_arch.records import (
@@ -194,8 +201,7 @@ def save(folder: Path, parts: SpanParts) -> None:
 def load(folder: Path, config: Config, trusted: Sequence[str]) -> SpanParts:
     """Load what ``save`` wrote, and build the model with random weights; no sets, tables or loss."""
     encoder, vectors = store.load_encoder(folder), store.load_vectors(folder)
-    name = str(config.encoder.name or config.encoder.family)
-    check_window(config.features.max_length, encoder.max_tokens, name)
+    store.require_window(config, encoder)
     model = build_model(config.model, encoder, vectors, trusted)
     return SpanParts({}, {}, vectors, model, None, store.load_tokenizer(folder), encoder)
 
@@ -314,10 +320,7 @@ def warning(questions: QuestionSet, outputs: Ranking, threshold: float) -> str |
 
     Fine-tuning sometimes fails to learn anything (google-research/albert#135).
     """
-    fact = abstention_warning(
-        [example.answerable for example in questions.examples],
-        [answer.at(threshold) is None for answer in outputs.best_predictions],
-    )
+    fact = mass_abstention(questions, outputs.best_predictions, threshold)
     return fact and f"{fact}: the model has learned nothing else, or texts unlike these"
 
 

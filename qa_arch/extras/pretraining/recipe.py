@@ -36,7 +36,7 @@ from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageL
 from qa_arch.extras.pretraining.transformer import MultiHeadAttention
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
-from qa_arch.features.windows import check_window, probe
+from qa_arch.features.windows import probe
 from qa_arch.manifest import from_extras
 from qa_arch.models import store
 from qa_arch.models.store import build_model, check_model, make_encoder, tokenizer_of
@@ -415,8 +415,7 @@ def load(
     """The language model of a finished run."""
     config, saved = validate(record.config), folder / MODEL
     encoder: Any = store.load_encoder(saved)
-    name = str(config.encoder.name or config.encoder.family)
-    check_window(config.features.max_length, encoder.max_tokens, name)
+    store.require_window(config, encoder)
     model = build_model(config.model, encoder, trusted=trusted, inputs=INPUTS)
     store.load_weights(saved, model)
     tokenizer = store.load_tokenizer(saved)
