@@ -243,6 +243,13 @@ def batches(config: Config, parts: SpanParts) -> Batches:
     return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))
 
 
+MONITORED = tuple(
+    f"calibration_{name}"
+    for name in ("f1", "exact", "loss", "threshold_0_f1", "forced_f1", "auroc", "forced_auc")
+)
+"""Scores of an epoch that a callback can watch."""
+
+
 def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
     """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
     ``forced_auc``, which needs no threshold."""

@@ -27,6 +27,7 @@ from pytorch_lightning.loggers import Logger
 from pytorch_lightning.plugins.environments import LightningEnvironment
 from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 
+from qa_arch.config.check import suggest
 from qa_arch.config.machine import has_logger
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
 from qa_arch.config.target import CALLBACKS, arguments, locate
@@ -310,6 +311,9 @@ def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]
             built.append(target(**settings))
         except Exception as error:  # whatever a constructor of the user's raises
             raise ConfigError(f"{where}: {target.__name__}: {one_line(error)}") from error
+        watched = built[-1].monitor if isinstance(built[-1], pl.callbacks.EarlyStopping) else None
+        if watched is not None and recipe_of(config.model) is None and watched not in task.MONITORED:
+            raise ConfigError(f"{where}.monitor: no score {watched!r}{suggest(watched, task.MONITORED)}")
     return built
 
 

@@ -124,6 +124,10 @@ def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
             {"_target_": "qa_arch.training.loggers.Outcome"},
             "Outcome is not a subclass of Lightning's Callback",
         ),
+        (
+            {"_target_": "pytorch_lightning.callbacks.EarlyStopping", "monitor": "calibration_f11"},
+            r"monitor: no score 'calibration_f11' \(did you mean 'calibration_f1'",
+        ),
         ({"monitor": "x"}, "has no _target_"),
     ],
 )
