@@ -9,7 +9,6 @@ import math
 import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,11 +56,8 @@ from qa_arch.records import (
 from qa_arch.types import Candidate, Example, Prediction, QuestionSet
 
 if TYPE_CHECKING:
-    from qa_arch.evaluation import Reading
-    from qa_arch.nn.reading import Watch
+    from qa_arch.evaluation import Reading, Watching
     from qa_arch.qa.reader import Reader
-
-    Watching = Callable[[], AbstractContextManager[Watch]]
 
 log = logging.getLogger(__name__)
 
@@ -162,11 +158,11 @@ def _write(
     if reading is not None:
         from qa_arch.evaluation import score
 
-        points, rows = score(predictor, reading, folder, split=CALIBRATION)
+        points, rows_hash = score(predictor, reading, folder, split=CALIBRATION)
         titles = {*reading.questions.titles, *record.facts(CALIBRATION).titles}
         facts = replace(reading.facts, titles=tuple(sorted(titles)))
         record = replace(record, data={**record.data, CALIBRATION: facts})
-        record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows})
+        record = replace(record, scores={CALIBRATION: points}, rows={CALIBRATION: rows_hash})
     if record.members:
         write_json(folder / MEMBERS, _members(sources, folder))
     write_record(folder, record)
@@ -250,6 +246,7 @@ def _combined(
             for run, record in zip(runs, records, strict=True)
         ),
         cost=None,
+        dev_accesses=(),
     )
     if not several:
         return combined

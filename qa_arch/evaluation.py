@@ -1,7 +1,7 @@
 """Score run folders: which set a run may be scored on, its operating points, rows of questions and files.
 
 The only scoring path of spans, at the end of training (``train_spans``) and by ``qa-arch evaluate``
-(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns the ranked answers,
+(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns what a model read,
 ``score`` the scores, and writes the files; a recipe brings its own ``score``, and ``add_scores`` takes
 either. A set may be scored if the run was not trained on its articles and the config leaves it open: with
 ``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each access is logged in
@@ -32,7 +32,7 @@ from qa_arch.models.checkpoint_files import is_checkpoint, run_config
 from qa_arch.nn.reading import Watch
 from qa_arch.provenance import dev_access, experiment_folders, log_dev_access, require_registered
 from qa_arch.qa import task
-from qa_arch.qa.files import operating_points, question_rows, threshold_on, write_parts
+from qa_arch.qa.files import mass_abstention, operating_points, question_rows, threshold_on, write_parts
 from qa_arch.qa.loading import member_runs
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
@@ -142,8 +142,17 @@ def evaluate_run(
             return None
         return reference_scores(config, calibration, questions, (*TRUSTED, *trust))
 
-    add = partial(add_scores, folder, record, opened, load, watching, permission=permission, data=data)
-    return add(predict=predict, score=partial(score, given=null_threshold), heuristics=heuristics)
+    return add_scores(
+        folder,
+        record,
+        opened,
+        load,
+        watching,
+        permission=permission,
+        data=data,
+        score=partial(score, given=null_threshold),
+        heuristics=heuristics,
+    )
 
 
 def add_scores(
@@ -155,15 +164,15 @@ def add_scores(
     *,
     permission: Permission,
     data: Sequence[str] | None,
-    predict: Callable[..., Reading],
     score: Callable[..., tuple[Points, str]],
     heuristics: Callable[[], Points | None],
+    facts_of: Callable[..., SplitFacts] | None = None,
 ) -> tuple[RunRecord, str]:
     """Score a run on the set that ``data`` opened, and add that to its files and its record as it then is.
 
-    ``predict`` is that of this module, ``score`` too or a recipe's. Returns the record and the name of the
-    set in it. Raises RunError if a held-out set is opened by a run that is not registered, or the run is
-    gone.
+    ``score`` is that of this module or a recipe's, which brings its ``facts_of`` too. Returns the record and
+    the name of the set in it. Raises RunError if a held-out set is opened by a run that is not registered, or
+    the run is gone.
     """
     logs = _access_logs(folder, record, opened.questions.fingerprint, permission)
     predictor, accesses = load(), []
@@ -171,24 +180,23 @@ def add_scores(
         accesses.append(dev_access(folder.resolve().name, record.run_hash, opened.questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))
     with watching() as watch:
-        reading = predict(predictor, opened.questions, watch=watch)
+        reading = predict(predictor, opened.questions, watch=watch, facts_of=facts_of or _facts_of)
     references = heuristics()
     with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
         if current is None or current.created != record.created:
             raise RunError(f"{folder}: is no longer the run that was scored; score it again")
         record, split = _named(current, opened, data)
-        points, rows = score(predictor, reading, folder, split=split)
+        points, rows_hash = score(predictor, reading, folder, split=split)
         if opened.overlap:
             points = {name: replace(point, overlap=opened.overlap) for name, point in points.items()}
-        others = {name: scores for name, scores in record.references.items() if name != split}
         if split == DEV:
             record = replace(record, seconds=replace(record.seconds, predict=round(reading.seconds, 3)))
         record = replace(
             record,
             scores={**record.scores, split: points},
-            rows={**record.rows, split: rows},
+            rows={**record.rows, split: rows_hash},
             data=record.data if split == TRAIN else {**record.data, split: reading.facts},
-            references=others if references is None else {**others, split: references},
+            references=record.references if references is None else {**record.references, split: references},
             dev_accesses=(*record.dev_accesses, *accesses),
         )
         write_record(folder, record)
@@ -383,14 +391,19 @@ def score(
 ) -> tuple[Points, str]:
     """``write_scored``, with a warning about a model that only abstains; ``steps``: of the training that has
     just ended."""
-    answered = reading.questions, reading.outputs, threshold_on(reading.questions, predictor.null_threshold)
-    warning = task.warning(*answered)
-    if warning and not predictor.config.trainer.is_trial:
+    questions, outputs = reading.questions, reading.outputs
+    threshold = threshold_on(questions, predictor.null_threshold)
+    fact = mass_abstention(questions, outputs.best_predictions, threshold)
+    if fact and not predictor.config.trainer.is_trial:
+        # Fine-tuning sometimes fails to learn anything (google-research/albert#135).
         few = steps is not None and steps < FEW_STEPS
         longer = f"train longer than {steps} steps, with more trainer.epochs or more questions"
         remedy = longer if few else "try a lower optim.lr, a longer optim.warmup or another seed"
-        log.warning("%s: %s; %s", split, warning, remedy)
-    points, rows_hash = write_scored(folder, split, *answered, predictor.temperature, given)
+        learned = "the model has learned nothing else, or texts unlike these"
+        log.warning("%s: %s: %s; %s", split, fact, learned, remedy)
+    points, rows_hash = write_scored(
+        folder, split, questions, outputs, threshold, predictor.temperature, given
+    )
     return {name: replace(point, engine=predictor.engine) for name, point in points.items()}, rows_hash
 
 

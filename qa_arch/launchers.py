@@ -23,12 +23,13 @@ from typing import Any, Literal
 
 from qa_arch import provenance
 from qa_arch.config.check import from_mapping
+from qa_arch.config.find import CONFIG
 from qa_arch.config.schema import Config, SweepSettings, validate
 from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
 from qa_arch.files import LOCK, hold, holder, read_yaml
 from qa_arch.process import SAFE_PATH, has_ended, kill_group, start
 from qa_arch.records import RECORD, RunRecord, Status, clear_run, read_record, write_end
-from qa_arch.training.jobs import CONFIG, Job
+from qa_arch.training.jobs import Job
 
 log = logging.getLogger(__name__)
 MANIFEST, STUDY, LOG = "sweep.json", "study.journal", "log.txt"

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from qa_arch import hub, launchers, provenance, terminal
 from qa_arch.config.check import FolderName, from_mapping
-from qa_arch.config.find import use_config_dir
+from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings, within
 from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
 from qa_arch.config.target import own_options
@@ -43,7 +43,7 @@ from qa_arch.provenance import ENCODER, NEUTRAL, PARENT, encoder_folder, encoder
 from qa_arch.records import RECORD, RunRecord, read_record
 from qa_arch.terminal import counted
 from qa_arch.training import jobs
-from qa_arch.training.jobs import CONFIG, Job
+from qa_arch.training.jobs import Job
 
 if TYPE_CHECKING:
     from qa_arch.config.compose import Multirun
@@ -176,8 +176,8 @@ def sources(config: Config) -> dict[str, str]:
         files = packaged_files(config.glove.path)
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
     recipe = recipe_of(config.model)
-    identify = identity if recipe is None else import_module(recipe.data).identity
-    hashes = {name: identify(source) for name, source in inputs.items() if source is not None}
+    identity_of = identity if recipe is None else import_module(recipe.data).identity
+    hashes = {name: identity_of(source) for name, source in inputs.items() if source is not None}
     if config.glove.use and config.glove.name:  # which need not be here yet
         hashes["glove"] = config.glove.name
     if config.init_from:
@@ -436,9 +436,9 @@ class Sweep:
     def _placed(self, planned: Mapping[SweepPoint, Job]) -> dict[SweepPoint, Job]:
         """The points as the manifest has them, with their folders."""
         known = {point.key: point for point in self._manifest(planned).points}
-        jobs = {known[point.key]: job for point, job in planned.items()}
-        self.requested |= {point.key: point for point in jobs}
-        return {point: replace(job, folder=self.folder / point.name) for point, job in jobs.items()}
+        placed = {known[point.key]: job for point, job in planned.items()}
+        self.requested |= {point.key: point for point in placed}
+        return {point: replace(job, folder=self.folder / point.name) for point, job in placed.items()}
 
     def _manifest(self, points: Iterable[SweepPoint]) -> Manifest:
         """Manifest that includes these points; RunError if the folder contains something else."""

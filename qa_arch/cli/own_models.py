@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from qa_arch.cli.runs import add_options
 from qa_arch.config.find import conf_folder, groups, use_config_dir
 from qa_arch.config.schema import recipe_of, validate
-from qa_arch.config.target import TRUSTED, require_trusted, under
+from qa_arch.config.target import TRUSTED, require_trusted, shown_path, under
 from qa_arch.errors import ConfigError, QaArchError, one_line
 from qa_arch.files import replacing_folder, user_path, write_atomic
 from qa_arch.process import gc_disabled
@@ -194,8 +194,7 @@ def explain(error: BaseException, trusted: Sequence[str]) -> str | None:
     else:
         return None
     file = code.co_filename
-    place = Path(file).relative_to(Path.cwd()) if Path(file).is_relative_to(Path.cwd()) else file
-    parts = [f"{place}:{line}: {code.co_qualname}", source, f"{type(error).__name__}: {message}"]
+    parts = [f"{shown_path(file)}:{line}: {code.co_qualname}", source, f"{type(error).__name__}: {message}"]
     return ": ".join(filter(None, parts)) + (f" ({shapes})" if shapes else "")
 
 

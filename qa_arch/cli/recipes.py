@@ -39,7 +39,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     if (entry := recipe_of(config.model)) is None:
         raise RunError(f"{folder}: finds spans; score it with qa-arch evaluate --run")
     with gc_disabled():
-        from qa_arch.evaluation import Permission, add_scores, open_permitted, predict
+        from qa_arch.evaluation import Permission, add_scores, open_permitted
 
         recipe, source = entry.load(), import_module(entry.data)
     permission = Permission(args.final, args.experiments, args.allow_overlap)
@@ -63,9 +63,9 @@ def _evaluate(args: argparse.Namespace) -> int:
         partial(watching, "predicting", "rows"),
         permission=permission,
         data=args.data,
-        predict=partial(predict, facts_of=recipe.facts_of),
         score=recipe.score,
         heuristics=heuristics,
+        facts_of=recipe.facts_of,
     )
     print_scores(scored, split, args)
     return 0

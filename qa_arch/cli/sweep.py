@@ -144,5 +144,5 @@ def _print_rows(folder: Path, rows: Sequence[PointState], *, as_json: bool) -> N
         *([text("note", "note", weight=2)] if any(row.note for row in rows) else []),
     ]
     states = ", ".join(f"{counts[state]} {state}" for state in STATES if counts[state])
-    note = f"{len(rows)} point{'s' * (len(rows) != 1)}: {states}"
+    note = f"{terminal.counted(len(rows), 'point')}: {states}"
     print_table(Table(str(folder), columns, [{**asdict(row), "note": row.note} for row in rows], [note]))

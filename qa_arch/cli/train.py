@@ -20,6 +20,7 @@ from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
 from qa_arch.process import launched
 from qa_arch.records import RECORD, RunRecord
+from qa_arch.terminal import counted
 from qa_arch.training import jobs
 from qa_arch.training.jobs import IfExists, Job
 
@@ -123,8 +124,8 @@ def _brief(config: Config) -> str:
     held_out = data.hold_out_articles or f"{data.hold_out_share:.0%}"
     return (
         f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev or 'no dev set'},"
-        f" calibrated on {data.calibration or f'{held_out} of the training articles'}, {trainer.epochs}"
-        f" epoch{'s' * (trainer.epochs != 1)} of batch {trainer.batch_size} x {trainer.accumulate},"
+        f" calibrated on {data.calibration or f'{held_out} of the training articles'},"
+        f" {counted(trainer.epochs, 'epoch')} of batch {trainer.batch_size} x {trainer.accumulate},"
         f" optim.lr={optim.lr:g} optim.head_lr={optim.head_lr or optim.lr:g} seed={config.seed}"
     )
 

@@ -17,6 +17,7 @@ from qa_arch.data.question_sets import clip, json_type
 from qa_arch.errors import DataError
 from qa_arch.files import loads
 from qa_arch.metrics.squad import missing_ids
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 # Official files -----------------------------------------------------------------------------------
@@ -192,7 +193,7 @@ def read_answers(
 def _abbreviated(ids: Collection[str]) -> str:
     """Number of ids, and the first five."""
     shown = ", ".join(map(shown_id, islice(ids, 5))) + ", ..." * (len(ids) > 5)
-    return f"{len(ids)} id{'s' * (len(ids) > 1)} ({shown})"
+    return f"{counted(len(ids), 'id')} ({shown})"
 
 
 def _detect_format(path: Path) -> tuple[str, Iterable[Row]]:

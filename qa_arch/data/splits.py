@@ -24,6 +24,7 @@ from qa_arch.data.files import PASSAGES, Use
 from qa_arch.data.question_sets import passage_title
 from qa_arch.data.sources import available, format_of, open_listed, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
 log = logging.getLogger(__name__)
@@ -112,7 +113,7 @@ def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int
     sizes = Counter(example.title for example in questions.examples)
     if len(sizes) < len(fractions):
         raise DataError(
-            f"{questions.name}: {len(sizes)} article{'s'[: len(sizes) > 1]} cannot be split into"
+            f"{questions.name}: {counted(len(sizes), 'article')} cannot be split into"
             f" {len(fractions)} parts; use more articles, or fewer parts (data split --parts), or train with"
             " a calibration set of other articles (data.calibration)"
         )
@@ -173,7 +174,8 @@ def _with_both_classes(
         log.warning(
             "%s: all questions of the part %s are answerable, or all are unanswerable, as few articles have"
             " both; a null threshold cannot be fitted on it",
-            *(questions.name, name),
+            questions.name,
+            name,
         )
     return first
 
@@ -201,7 +203,7 @@ def require_disjoint(**sets: QuestionSet | Collection[str]) -> None:
     for a, b in combinations(sets, 2):
         if shared := sorted(shared_articles(sets[a], sets[b])):
             first = ", ".join(map(repr, shared[:5])) + (", ..." if len(shared) > 5 else "")
-            faults.append(f"{a} and {b} share {len(shared)} article{'s'[: len(shared) > 1]} ({first})")
+            faults.append(f"{a} and {b} share {counted(len(shared), 'article')} ({first})")
     if faults:
         raise DataError(f"{'; '.join(faults)}; remove them from one of the sets or split by article")
 

@@ -68,8 +68,7 @@ def read_mrqa(
         (str(path), False, mrqa_questions(path, json_lines(path, read_text(path)), use))
         for path in expand(paths)
     )
-    stems = (Path(path).name.removesuffix(".gz").removesuffix(".jsonl") for path in as_list(paths))
-    return build(name or "+".join(stems), files, on_error, use)
+    return build(name or _stems(paths), files, on_error, use)
 
 
 def mrqa_questions(
@@ -201,11 +200,14 @@ def read(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use 
     of these. ``name`` defaults to the file names. Raises DataError for the first fault; with
     ``on_error="skip"`` faulty questions are listed in ``skipped``, and only faults of a whole file raise.
     """
-    stems = (
-        re.sub(r"\.(jsonl?|[ct]sv|parquet|arrow)(\.gz)?$", "", Path(path).name) for path in as_list(paths)
-    )
     files = (_read_file(path, use) for path in expand(paths))
-    return build(name or "+".join(stems), files, on_error, use)
+    return build(name or _stems(paths), files, on_error, use)
+
+
+def _stems(paths: Paths) -> str:
+    """Name of a set that was given none."""
+    ending = re.compile(r"\.(jsonl?|ndjson|[ct]sv|parquet|arrow)(\.gz)?$")
+    return "+".join(ending.sub("", Path(path).name) for path in as_list(paths))
 
 
 def _read_file(path: Path, use: Use) -> tuple[str, bool, Questions]:

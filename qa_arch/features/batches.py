@@ -140,7 +140,7 @@ def _group_mates(groups: Sequence[Longs], mates: Longs) -> list[Longs]:
 
 
 class BucketBatchSampler:
-    """Batch sampler of one rank, for ``DataLoader(batch_sampler=...)``; see ``plan``.
+    """Sampler of the batches of one rank, for ``DataLoader(sampler=..., batch_size=None)``; see ``plan``.
 
     ``set_epoch`` selects the epoch; ``start_at`` skips its first batches, to resume an interrupted run. The
     length is always that of the full epoch.

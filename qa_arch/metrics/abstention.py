@@ -105,16 +105,19 @@ def _smooth_argmax(ranked: Floats, width: float) -> float:
     return float(minimize_scalar(lost, bounds=(start - step, start + step), method="bounded").x)
 
 
-def calibrate(
+def calibrated_threshold(
     questions: QuestionSet,
     answers: Sequence[Prediction],
     prior: float | None = None,
     width: float | None = None,
 ) -> float:
-    """Null threshold fitted on a calibration split: ``questions`` and the model's ``answers``.
+    """Null threshold of the highest F1 on a calibration split, ``questions`` and the model's ``answers``; inf
+    for SQuAD 1.1, all of whose questions have an answer.
 
     Raises DataError if a question has no answer record, or several.
     """
+    if questions.protocol == "1.1":
+        return inf
     return _fit(*_score(questions, answers), prior, width)
 
 

@@ -211,7 +211,6 @@ class Reader:
         pairs: Sequence[tuple[str, str]],
         *,
         decode: Decode | None = None,
-        batch_size: int | None = None,
     ) -> list[Prediction]:
         """Predict, with candidates, the answer for each (question, text) pair, in order.
 
@@ -229,8 +228,7 @@ class Reader:
         if examples:
             questions = question_set("questions", examples, "2.0")
             table = self.table(questions, cache=False)
-            size = batch_size or self.config.trainer.eval_batch_size
-            ranking = self.rank(questions, table=table, batch_size=size, decode=decode)
+            ranking = self.rank(questions, table=table, decode=decode)
             cut = dict(zip(table.example.tolist(), table.question_cut.tolist(), strict=True))
             for row, prediction in enumerate(ranking.predictions()):
                 predictions[int(prediction.id)] = replace(prediction, question_cut=cut[row])

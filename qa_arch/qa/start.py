@@ -72,6 +72,8 @@ def _started(config: Config, run: str, trusted: Sequence[str], teacher: Teacher 
     reader, sets = loading.load(run, device="cpu", trust=trusted), load_splits(config.data)
     record, name = reader.record, Path(run).resolve().name
     assert record is not None
+    # Equal but for the cache's folder, in which this run's windows are kept (``require_start``).
+    reader.config = replace(reader.config, features=config.features)
     titles = unseen_titles(f"init_from {name}", [record], config.data, sets)
     if teacher is not None:
         teacher.check(config, reader.tokenizer, sets)

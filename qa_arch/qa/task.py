@@ -7,7 +7,7 @@ The steps of a question, in order::
     -> Batch                      batches
     -> logits                     the model
     -> ranked answers             qa.search, qa.ranking
-    -> Scores                     fit, operating_points, question_rows
+    -> Scores                     fit, qa.files
     -> run.json                   training.run, evaluation
 
 Models are in ``models``, losses in ``nn``. A model of the task ``sequence`` scores token sequences, which are
@@ -37,7 +37,7 @@ from qa_arch.features.batches import BucketBatchSampler, Collator, twin_windows
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, passage_vectors, vector_rows, vector_width
 from qa_arch.features.windows import FeatureTable, check_ids, check_lengths, probe
-from qa_arch.metrics.abstention import calibrate, fit_answerability
+from qa_arch.metrics.abstention import calibrated_threshold, fit_answerability
 from qa_arch.metrics.squad import METRIC_VERSION, score
 from qa_arch.models import store
 from qa_arch.models.store import build_model, make_encoder, make_tokenizer
@@ -48,9 +48,7 @@ from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
 from qa_arch.nn.reading import Batches
 from qa_arch.qa.files import (
-    ALWAYS_ANSWER,
     answerable_auroc,
-    mass_abstention,
     odds_and_truth,
     operating_points,
     question_rows,
@@ -253,13 +251,14 @@ MONITORED = tuple(
 def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, float]:
     """EM and F1 (percent) at the split's best threshold, at threshold 0 and with forced answers, and
     ``forced_auc``, which needs no threshold."""
-    scored = operating_points(questions, outputs.best_predictions, _threshold(questions, outputs))
+    answers = outputs.best_predictions
+    scored = operating_points(questions, answers, calibrated_threshold(questions, answers))
     spans = scored[FORCED]
     if questions.protocol == "1.1":
         scores = {"exact": spans.exact, "f1": spans.f1, "forced_auc": spans.f1}
     else:
         fitted, forced_f1 = scored[CALIBRATED], spans.metric("HasAns_f1")
-        auroc = answerable_auroc(questions, outputs.best_predictions)
+        auroc = answerable_auroc(questions, answers)
         scores = {"exact": fitted.exact, "f1": fitted.f1, "threshold_0_f1": scored[THRESHOLD_0].f1}
         scores |= {"forced_f1": forced_f1, "auroc": auroc, "forced_auc": (forced_f1 or 0.0) + (auroc or 0.0)}
     return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
@@ -273,7 +272,7 @@ def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None =
     answers = outputs.best_predictions
     settings = settings or Calibration()
     prior, width = settings.prior, settings.width
-    threshold = _threshold(questions, outputs, prior, width)
+    threshold = calibrated_threshold(questions, answers, prior, width)
     # Three fits of the same answers: when to abstain, how likely an answer exists, how sure the best one is.
     logistic = fit_answerability(*odds_and_truth(questions, answers), prior)
     # Confidence is about what is answered, so "right" is judged with the threshold applied.
@@ -287,7 +286,9 @@ def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None =
         log.warning(
             "%s: the questions are %s, so the null threshold %.3g tells nothing about when to abstain;"
             " calibrate on a set with both (data.calibration), or always answer (null threshold inf)",
-            *(questions.name, fitted_on.partition(", ")[2], threshold),
+            questions.name,
+            fitted_on.partition(", ")[2],
+            threshold,
         )
     null = Threshold(
         value=value,
@@ -303,32 +304,11 @@ def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None =
     return Fits(null, confidence, answerability)
 
 
-def _threshold(
-    questions: QuestionSet,
-    outputs: Ranking,
-    prior: float | None = None,
-    width: float | None = None,
-) -> float:
-    """The null threshold of the highest F1; ``ALWAYS_ANSWER`` for SQuAD 1.1."""
-    if questions.protocol == "1.1":
-        return ALWAYS_ANSWER
-    return calibrate(questions, outputs.best_predictions, prior, width)
-
-
 def reference_point(heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet) -> Point:
     """Scores of a heuristic, fitted on ``calibration`` if there is one."""
     fitted = heuristic if calibration is None else heuristic.fit(calibration)
     scores = score(questions, fitted.predict(questions))
     return Point(protocol=scores.protocol, metric_version=METRIC_VERSION, metrics=scores.flat())
-
-
-def warning(questions: QuestionSet, outputs: Ranking, threshold: float) -> str | None:
-    """Warn if nearly all answers are "no answer", but not the gold answers.
-
-    Fine-tuning sometimes fails to learn anything (google-research/albert#135).
-    """
-    fact = mass_abstention(questions, outputs.best_predictions, threshold)
-    return fact and f"{fact}: the model has learned nothing else, or texts unlike these"
 
 
 def _loss(config: Config, tables: Mapping[str, FeatureTable], trusted: Sequence[str]) -> Loss:

@@ -213,8 +213,8 @@ def _test_note(samples: Samples, rows: Sequence[Difference], threshold: str | No
     """Note on the sampling units of intervals and p; ``threshold`` says where a null threshold is involved,
     None: nowhere."""
     variances = {row.name: row.effect.variance for row in rows}
-    number = max(variance.units for variance in variances.values())
-    units = f"{number:,} {samples.unit}s"
+    sampled = max(variance.units for variance in variances.values())
+    units = f"{sampled:,} {samples.unit}s"
     fitted = max(variance.calibration_units for variance in variances.values())
     fixed = [label for label, variance in variances.items() if not variance.calibration_units]
     null = f", the null threshold{f' ({threshold})' if threshold else ''}"
@@ -225,7 +225,7 @@ def _test_note(samples: Samples, rows: Sequence[Difference], threshold: str | No
         drawn += f" (for {', '.join(fixed)}: {ignored})" if fitted else f"{null} {ignored}"
     few = f"; with only {units} intervals are very wide, whatever the number of questions: score more"
     return f"intervals of differences and p: over {units} and seeds, crossed{drawn}; Student's t" + (
-        few if number < FEW_UNITS else ""
+        few if sampled < FEW_UNITS else ""
     )
 
 

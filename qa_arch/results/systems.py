@@ -324,9 +324,7 @@ def _shortened(values: Sequence[Any]) -> list[str]:
 
 UNTYPED = "not classified"
 """Class of a question that a file of classes lacks."""
-_NEEDED = (
-    *("id", "start", "end", "answerable", "abstained", "exact", "f1", "span_exact", "span_f1", "kind"),
-)
+_NEEDED = ["id", "start", "end", "answerable", "abstained", "exact", "f1", "span_exact", "span_f1", "kind"]
 _DTYPES = {
     **dict.fromkeys(("answerable", "abstained"), np.bool_),
     **dict.fromkeys(("start", "end", "article"), np.int64),

@@ -390,7 +390,7 @@ def make_strategy(name: str, *, world: int) -> Any:
     return "auto" if name == "single" else DDPStrategy(broadcast_buffers=False)
 
 
-def describe(kind: str) -> Device:
+def device_facts(kind: str) -> Device:
     """Device kind and name, CPU cores, torch threads and GPU memory."""
     gpu = kind == "cuda"
     memory = round(torch.cuda.get_device_properties(0).total_memory / 2**30, 1) if gpu else None

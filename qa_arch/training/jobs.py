@@ -70,7 +70,7 @@ def plan(
     machine: Mapping[str, Any] | None = None,
 ) -> Job:
     """Compose a job from the default config, or from that of the run or record ``config_from``, and validate
-    it; nothing is imported or read for it.
+    it; no data is read and no weights are loaded for it.
 
     ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). Among processes that torchrun
     or srun started, it trains on all of them. ``machine``: see ``compose.merge``.

@@ -57,7 +57,7 @@ from qa_arch.training.checkpoint import LAST, PREVIOUS, discard, random_state, r
 from qa_arch.training.fit import (
     Fitted,
     build_callbacks,
-    describe,
+    device_facts,
     fit,
     peak_memory_mb,
     reset_peak_memory,
@@ -91,6 +91,11 @@ class OpenRun:
     closing: ExitStack = field(default_factory=ExitStack)
     """Closes the loggers when the run ends."""
     loggers: Sequence[RunLogger] = ()
+    begun: float = 0.0
+    """Clock of the process, as ``prepared``: when the training began, and when all was read and built."""
+    prepared: float = 0.0
+    epochs: Sequence[Mapping[str, Any]] = ()
+    best_epoch: int | None = None
 
     @property
     def model_folder(self) -> Path:
@@ -195,7 +200,7 @@ class OpenRun:
             encoder=origin.encoder,
             parent=origin.parent,
             teacher=teacher,
-            device=describe("cuda" if settings.accelerator == "gpu" else settings.accelerator),
+            device=device_facts("cuda" if settings.accelerator == "gpu" else settings.accelerator),
             strategy=strategy_name(settings),
         )
 
@@ -203,25 +208,25 @@ class OpenRun:
         """Train, with all ranks, and leave the best weights in the model and in the run folder."""
         self.loggers = self.closing.enter_context(open_loggers(self.config, self.folder, self.trusted))
         self.prepared = time.perf_counter()
-        self.epochs, self.best_epoch = _fit(self, fitting)
+        self.epochs, self.best_epoch = _fit_into_memory(self, fitting)
         store.load_weights(self.model_folder, fitting.model)
         fitting.model.to(self.record.device.kind)
 
-    def score(
+    def add_scores(
         self,
         split: str,
         points: Points,
-        rows: str,
+        rows_hash: str,
         seconds: float,
         *,
         references: Points | None = None,
     ) -> None:
-        """Add the scores of a split to the record, and the hash of the ``rows`` that they are of."""
+        """Add the scores of a split to the record, and the hash of the rows that they are of."""
         record = self.record
         self.record = replace(
             record,
             scores={**record.scores, split: points},
-            rows={**record.rows, split: rows},
+            rows={**record.rows, split: rows_hash},
             references={**record.references, split: references or {}},
             seconds=replace(record.seconds, predict=round(seconds, 3)),
         )
@@ -304,9 +309,9 @@ def train_spans(run: OpenRun) -> None:
         reading = predict(predictor, questions, table=parts.tables[split])
         if split == CALIBRATION:
             run.record = replace(run.record, **vars(calibrate(predictor, reading)))
-        scores, rows = score(predictor, reading, run.folder, split=split, steps=steps)
+        scores, rows_hash = score(predictor, reading, run.folder, split=split, steps=steps)
         references = reference_scores(config, parts.sets.get(CALIBRATION), questions, run.trusted)
-        run.score(split, scores, rows, reading.seconds, references=references)
+        run.add_scores(split, scores, rows_hash, reading.seconds, references=references)
     run.finish(parts.sets.get(DEV))
 
 
@@ -320,7 +325,7 @@ def _initial_weights(config: Config, encoder: Any) -> InitialWeights | None:
     return InitialWeights(weights=total.hexdigest(), commit=getattr(encoder, "commit", None))
 
 
-def _fit(run: OpenRun, fitting: Fitting) -> Fitted:
+def _fit_into_memory(run: OpenRun, fitting: Fitting) -> Fitted:
     """Run ``fit`` on all ranks, with ``trainer.micro_batch=auto`` at the largest micro batch that fits into
     memory.
 
@@ -329,6 +334,7 @@ def _fit(run: OpenRun, fitting: Fitting) -> Fitted:
     """
     model, trainer, again = fitting.model, run.config.trainer, False
     auto, micro = trainer.micro_batch == "auto", trainer.batch_size
+    least = 2 if getattr(fitting.loss, "twin_likeness", None) is not None else 1  # twins share a batch
     if auto:
         micro = run.record.batch.micro or micro  # as before a resume
         weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -353,8 +359,8 @@ def _fit(run: OpenRun, fitting: Fitting) -> Fitted:
                     callbacks=build_callbacks(run.config, run.trusted),
                 )
         except Exception as error:
-            can_halve = auto and micro > 1 and not run.record.epochs
-            if not (can_halve and out_of_memory(error)):
+            can_halve = auto and micro > 1 and cut_batch(trainer, micro // 2).batch_size >= least
+            if run.record.epochs or not (can_halve and out_of_memory(error)):
                 raise
         # Outside the except block: the error would keep every tensor of the step alive.
         micro, again = micro // 2, True

@@ -13,7 +13,7 @@ from qa_arch.metrics.abstention import (
     answerable_probability,
     at_thresholds,
     best_texts,
-    calibrate,
+    calibrated_threshold,
     class_weights,
     fit_answerability,
     fit_threshold,
@@ -118,7 +118,7 @@ def test_three_operating_points(gold_set):
     assert points["calibrated"].official["NoAns_exact"] == 0.0
     spans = points["forced"].official
     assert (spans["HasAns_exact"], spans["NoAns_exact"]) == (100.0, 0.0)
-    assert calibrate(gold_set(golds), answers) == -1.5
+    assert calibrated_threshold(gold_set(golds), answers) == -1.5
     for scores in list(points.values())[:3]:
         texts = {a.id: a.text(scores.threshold) for a in answers}
         assert score(gold_set(golds), texts).f1 == scores.f1, "answers at that threshold score differently"

@@ -39,6 +39,12 @@ def test_auto_matches_a_run_at_the_size_it_settles_on(run_training, memory, capl
     assert [epoch.step for epoch in auto.record.epochs] == [epoch.step for epoch in fixed.record.epochs]
 
 
+def test_twins_that_do_not_fit_are_out_of_memory(run_training, memory):
+    """One window is half of a pair."""
+    memory(rows=1)
+    assert run_training(*AUTO, "loss=twins", "loss.twin_likeness=0.01").record.status == "oom"
+
+
 @pytest.mark.slow
 def test_resumed_run_keeps_its_micro_batch(run_training, memory, monkeypatch):
     memory(rows=4)

@@ -13,6 +13,7 @@ from qa_arch.data.splits import load_splits
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError, RunError, out_of_memory
 from qa_arch.qa import task
+from qa_arch.qa.files import mass_abstention
 from qa_arch.records import RECORD, BatchSizes, read_record, write_record
 from qa_arch.results.systems import load_questions
 from qa_arch.training import run
@@ -166,9 +167,7 @@ def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
     questions = generate(5, 1)
     assert len(questions) == 75
     outputs = SimpleNamespace(best_predictions=predictions(questions, nulls))
-    warning = task.warning(questions, outputs, margin)
-    assert (warning is not None) == warned
-    assert not warned or "learned nothing else" in warning
+    assert (mass_abstention(questions, outputs.best_predictions, margin) is not None) == warned
 
 
 def test_answers_that_decoding_excludes_are_counted_in_the_log(run_training, caplog):
@@ -180,7 +179,7 @@ def test_answers_that_decoding_excludes_are_counted_in_the_log(run_training, cap
 
 def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, caplog, monkeypatch):
     """The threshold is patched so that nothing is answered."""
-    monkeypatch.setattr(task, "_threshold", lambda *_: -1e9)
+    monkeypatch.setattr(task, "calibrated_threshold", lambda *_: -1e9)
     with caplog.at_level(logging.WARNING, "qa_arch"):
         run_training()
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]

@@ -100,7 +100,7 @@ def _smaller_encoder(step: Compression, config: Config, parts: SpanParts) -> Enc
     assert isinstance(encoder, Encoder)
     loss: Any = parts.loss
     batches, keep = task.batches(config, parts), int(step.keep or 0)
-    sample = batches.train(range(SAMPLE))
+    sample = batches.train(range(min(SAMPLE, len(batches.train.lengths))))
     if step.method == "layers":
         chosen = chosen_layers(encoder.depth, keep, step.choose or "every_other")
         return keep_layers(encoder, chosen, sample)

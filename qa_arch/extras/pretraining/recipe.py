@@ -86,7 +86,7 @@ def train(run: OpenRun) -> None:
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
             reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
-            run.score(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
+            run.add_scores(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
     run.finish()
 
 

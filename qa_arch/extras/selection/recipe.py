@@ -96,7 +96,7 @@ def train(run: OpenRun) -> None:
             reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
             scored = score(predictor, reading, run.folder, split=split)
             references = heuristics(config, parts.sets[split], run.trusted)
-            run.score(split, *scored, reading.seconds, references=references)
+            run.add_scores(split, *scored, reading.seconds, references=references)
     run.finish()
 
 
@@ -120,7 +120,10 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SelectionParts
     for split, questions in sets.items():
         log.info(
             "%s: %d questions, %d left out, %d answers",
-            *(split, len(questions), questions.left_out, len(questions.answers)),
+            split,
+            len(questions),
+            questions.left_out,
+            len(questions.answers),
         )
     vectors = candidate_vectors(config, sets)
     row = word_rows(vectors, settings.unknown_buckets)
