@@ -1,7 +1,7 @@
 """Plants the faults of ``faults/`` one at a time and runs the tests that must catch them.
 
-    pytest -m slow "tests/slow/test_mutations.py::test_planted_fault_is_caught[NAME]"
-    pytest -m slow -n auto tests/slow/test_mutations.py
+    pytest -m slow "tests/test_faults.py::test_planted_fault_is_caught[NAME]"
+    pytest -m slow -n auto tests/test_faults.py
 
 The first runs one fault, the second all. Faults are planted in a temporary copy of the checkout, never in the
 checkout itself. A fault counts as caught only if one of its tests fails; errors in collection or setup prove

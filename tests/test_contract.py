@@ -1,7 +1,7 @@
 """The contract of all models: each ``conf/model/**/*.yaml``, and variants of the proposed model.
 
-These are the span models; models of extras (selection, classification, pre-training) are tested in their
-``test_contract_*.py``. The checks are those of ``qa_arch.contract``, which ``qa-arch check-model`` runs.
+These are the span models; models of extras (selection, classification, pre-training) are tested with their
+extra. The checks are those of ``qa_arch.contract``, which ``qa-arch check-model`` runs.
 
 Each model is composed as a user would, with a tiny random encoder of its own family and a tokenizer trained
 in the test. A new architecture needs only its YAML to be tested.

@@ -1,19 +1,19 @@
-"""Every fault can be planted, at its place and nowhere else: what the slow run of faults relies on."""
+"""Every fault can be planted, at its place and nowhere else, and its tests catch it (slow)."""
 
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import mutations
 import pytest
 from faults import FAULTS
-from mutations import stale_faults
 from planting import Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).parents[1]
 
 
 def test_every_fault_can_be_planted_and_has_its_test():
-    problems = stale_faults(Sources(ROOT), FAULTS)
+    problems = mutations.stale_faults(Sources(ROOT), FAULTS)
     assert not problems, "\n".join(problems)
 
 
@@ -62,15 +62,54 @@ def test_fault_without_its_place_is_stale(package):
     with pytest.raises(StaleFaultError, match="occurs 2 times"):
         Sources(package).plant(replace(REST, old="rest"))
     for new, message in (("sorted( titles[n:] )", "changes nothing"), ("sorted(", "never closed")):
-        [problem] = stale_faults(Sources(package), [replace(REST, new=new)])
+        [problem] = mutations.stale_faults(Sources(package), [replace(REST, new=new)])
         assert message in problem
 
 
 def test_test_of_a_fault_is_found_by_name(package):
-    checkout = Sources(package)
-    assert checkout.test_id(REST) == "tests/data/test_splits.py"
-    assert checkout.test_id(ADD) == "tests/data/test_splits.py::test_rest"
+    sources = Sources(package)
+    assert sources.test_id(REST) == "tests/data/test_splits.py"
+    assert sources.test_id(ADD) == "tests/data/test_splits.py::test_rest"
     (package / "tests/test_splits.py").write_text("def test_rest():\n    pass\n")
     for fault in (REST, ADD):
         with pytest.raises(StaleFaultError, match=f"2 tests are called {fault.test}, not one"):
             Sources(package).test_id(fault)
+
+
+@pytest.fixture(scope="module")
+def checkout(request, tmp_path_factory):
+    """A copy of the checkout to plant faults in; the tests of the selected faults pass without any."""
+    calls = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    selected = [params["fault"] for params in calls if "fault" in params]
+    copy = mutations.Checkout(tmp_path_factory.mktemp("mutations"))
+    sound = copy.baseline(copy.tests(selected))
+    assert sound.verdict == "survived", sound.output
+    return copy
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)  # each pytest run has its own limits
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_planted_fault_is_caught(checkout, fault):
+    result = checkout.outcome(fault)
+    if result.verdict == "skipped":
+        pytest.skip(f"{fault.name}: its tests cannot run on this machine")
+    assert result.verdict == "caught", f"{fault.name}: {result.verdict}\n{result.output}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
+    copy = mutations.Checkout(tmp_path)
+    fault = Fault(
+        name="no change",
+        at="squad:normalise",
+        old='" ".join(words)',
+        new='(" ".join(words))',
+        test="test_squad_scores",
+    )
+    assert copy.outcome(fault).verdict == "survived"
+    broken = replace(fault, at="squad:ARTICLES", old="ARTICLES =", new="import no_such_module;")
+    assert copy.outcome(broken).verdict == "broken"
+    with pytest.raises(StaleFaultError, match="0 times in squad:normalise"):
+        copy.outcome(replace(fault, old="no_such_function(text)"))

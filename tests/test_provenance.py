@@ -1,12 +1,23 @@
-"""What identifies a run: the hashes of its settings and inputs."""
+"""What identifies a run, the hashes of its settings and inputs; and the log of accesses to a dev set."""
 
 from copy import deepcopy
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
+
+import pytest
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import defaults, validate
-from qa_arch.provenance import NEUTRAL, identify
+from qa_arch.errors import RunError
+from qa_arch.provenance import (
+    DEV_ACCESS_LOG,
+    NEUTRAL,
+    DevAccess,
+    dev_access_note,
+    identify,
+    log_dev_access,
+    read_dev_accesses,
+)
 
 PLAIN = asdict(validate(compose(["model=proposed", "experiment=demo", "callbacks=timer"])))
 
@@ -79,3 +90,38 @@ def test_hash_is_the_same_with_the_data_folder_elsewhere(tmp_path, monkeypatch):
         monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / name))
         hashes.add(settings_hash(changed("data", "train", value=[f"squad:{tmp_path}/{name}/train.json"])))
     assert len(hashes) == 1
+
+
+ACCESS = DevAccess(
+    date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"
+)
+
+
+def test_dev_access_note_counts_other_experiments(tmp_path):
+    """Every evaluation on a set wears it out, whichever experiment ran it."""
+    other = replace(ACCESS, fingerprint="another set")
+    for name, access in (("here", ACCESS), ("there", ACCESS), ("there", ACCESS), ("there", other)):
+        log_dev_access(tmp_path / name, access)
+    log_dev_access(tmp_path / "third", other)
+    note = dev_access_note(tmp_path / "here", {ACCESS.fingerprint})
+    assert note is not None
+    assert note.startswith("dev was scored once: ")
+    assert note.endswith("; the same set was scored 2 times for there")
+    assert dev_access_note(tmp_path / "third", {ACCESS.fingerprint}) is None
+
+
+def test_dev_accesses_are_appended(tmp_path):
+    folder = tmp_path / "trial"
+    assert read_dev_accesses(folder) == ()
+    for _ in range(2):
+        log_dev_access(folder, ACCESS)
+    assert read_dev_accesses(folder) == (ACCESS, ACCESS)
+    assert len((folder / DEV_ACCESS_LOG).read_text().splitlines()) == 2
+    note = dev_access_note(folder, {ACCESS.fingerprint})
+    assert note is not None
+    assert "2 times" in note
+    assert "r on 2026-01-02 (commit abcdef0, config 99999999)" in note
+    with (folder / DEV_ACCESS_LOG).open("a") as file:
+        file.write('{"date": 1}\n')
+    with pytest.raises(RunError, match="line 3"):
+        read_dev_accesses(folder)

@@ -1,32 +1,61 @@
-"""The benchmarks' rows, table and peers. Nothing is timed: peers must agree, and the table be complete."""
+"""The benchmarks: rows, tables, peers and floors. Fast tests time nothing; peers must agree."""
 
 import json
+import shutil
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from shapes import unchecked_shapes
+from transformers import BertConfig, BertForQuestionAnswering
 
+from baselines.transformer import TransformerSpan
 from benchmarks import __main__ as runner
-from benchmarks import decoding, growth, official, peers, prediction, rows, startup, timing
+from benchmarks import (
+    common_script,
+    decoding,
+    end_to_end,
+    engines,
+    growth,
+    inputs,
+    official,
+    peers,
+    prediction,
+    report,
+    rows,
+    startup,
+    timing,
+)
+from benchmarks.first_attention import attentions, evenness, interaction
 from benchmarks.preparation import differences
-from benchmarks.report import markdown, summary
-from benchmarks.targets import TARGETS, Measurement, Need
+from benchmarks.targets import DATA, MINILM, TARGETS, Measurement, Need
 from benchmarks.timing import Timed
 from benchmarks.training import padding_overhead
+from qa_arch.config.compose import compose
+from qa_arch.config.schema import validate
 from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import subset
 from qa_arch.data.squad import write
 from qa_arch.features import tokenizers
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.features.windows import prepare
 from qa_arch.metrics.squad import score
+from qa_arch.nn.encoder import Encoder
+from qa_arch.qa.reader import Reader
+from qa_arch.results.tables import fill_between, markdown
+from qa_arch.training.run import train
 from qa_arch.types import Example, Gold
 
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
 NAMES = [target.name for target in TARGETS]
 
 
-def questions():
+def invented():
     def entry(number, question, text, nth=0):
         start = -1
         for _ in range(nth + 1):
@@ -57,7 +86,7 @@ def test_every_target_has_a_measure_and_published_rows_are_targets():
 
 
 def test_preparations_agree_and_differences_are_counted():
-    squad = questions()
+    squad = invented()
     tokenizer = tokenizers.build("wordpiece", [PASSAGE, *(e.question for e in squad.examples)], 200)
     table = prepare(squad, tokenizer, max_length=48, stride=12, max_question=24, segments=True)
     peer = peers.prepare(squad.examples, tokenizer, max_length=48, stride=12)
@@ -84,7 +113,7 @@ def test_decodings_agree_and_a_difference_is_detected():
 
 
 def test_scorers_agree():
-    squad = questions()
+    squad = invented()
     predictions = {"q0": "Stone", "q1": "in the 1871", "q2": "", "q3": "A bridge!", "q4": ""}
     scores = score(squad, predictions).official
     assert scores == official.evaluate(write(squad)["data"], predictions)
@@ -106,7 +135,7 @@ def test_rows_and_table():
     assert (reached["name"], reached["ratio"], reached["reached"]) == ("prepare", 9.0, True)
     assert missed["reached"] is False
     assert (missing["ratio"], missing["reached"], missing["note"]) == (None, None, "not measured: no data")
-    text = markdown([reached, missed, missing], machine)
+    text = report.markdown([reached, missed, missing], machine)
     assert "| 9.00 × | ≥ 8 × | yes | 8.50 | 200 ms | 1800 ms | 0 s | tiny |" in text
     assert "**no**" in text
     assert len({line.count("|") for line in text.splitlines() if line.startswith("|")}) == 1
@@ -148,7 +177,7 @@ def test_a_stopped_run_goes_on_and_only_full_runs_are_published(measured, monkey
     assert [row["name"] for row in stored["rows"]] == NAMES
     assert (runner.RESULTS / "table.md").read_text() in capsys.readouterr().out
     page = runner.PAGE.read_text()
-    assert page == f"# Title\n\n<!-- bench -->\n\n{summary(stored)}\n<!-- end -->\n\nrest\n"
+    assert page == f"# Title\n\n<!-- bench -->\n\n{report.summary(stored)}\n<!-- end -->\n\nrest\n"
     assert "| qa-arch --help, whole process | - | 0.10 s | ≤ 0.3 s | yes |" in page
     assert "Not measured there: `prepare`." in page
     measured.clear()
@@ -227,3 +256,150 @@ def test_padding_overhead_of_batches_by_length_is_below_three_percent_at_batch_3
 
 def test_padding_counts_as_computed():
     assert padding_overhead(np.array([10, 5, 8]), [[0, 1], [2]]) == pytest.approx(28 / 23)
+
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+
+
+@pytest.fixture(scope="module")
+def questions():
+    return subset(open_passages("synthetic:dev"), 12, inputs.SEED)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(questions):
+    return tokenizers.build("wordpiece", [e.context for e in questions.examples], 300)
+
+
+@pytest.fixture
+def predictor(tokenizer):
+    encoder = Encoder.from_description({"model_type": "bert", "vocab_size": len(tokenizer), **SIZES})
+    config = validate(compose(["model=bert", "debug=fast", "trainer.eval_batch_size=4"]))
+    return Reader(TransformerSpan(encoder), tokenizer, None, config, segments=True)
+
+
+def test_prediction_floor_reads_the_same_batches(predictor, questions):
+    def shapes(run) -> list[torch.Size]:
+        shapes: list[torch.Size] = []
+        hook = predictor.model.register_forward_pre_hook(lambda model, args: shapes.append(args[0].ids.shape))
+        run()
+        hook.remove()
+        return shapes
+
+    passes = prediction.forward_passes(predictor, questions)
+    assert shapes(passes) == shapes(lambda: prediction.texts_of(predictor, questions)) != []
+    assert sum(shape[0] for shape in shapes(passes)) == len(predictor.table(questions, cache=False))
+
+
+def test_common_script_trains_and_predicts_every_window(tokenizer, questions):
+    torch.manual_seed(0)
+    model = BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), **SIZES))
+    before = model.qa_outputs.weight.detach().clone()
+    prepared = peers.prepare(questions.examples, tokenizer, max_length=64, stride=16)
+    common_script.fine_tune(model, prepared)
+    assert not torch.equal(model.qa_outputs.weight, before)
+    features = peers.prepare_to_predict(questions.examples, tokenizer, max_length=64, stride=16)
+    assert features.features["input_ids"][:] == prepared.ids
+    assert [row for rows in features.windows for row in rows] == list(range(len(prepared.ids)))
+    context_tokens = [
+        sum(offset is not None for offset in row) for row in features.features["offset_mapping"]
+    ]
+    assert context_tokens == [sum(segments) - 1 for segments in prepared.segments]  # without the last [SEP]
+    start, end = common_script.predict(model, features)
+    assert start.shape == end.shape == (len(prepared.ids), 64)
+    contexts = [example.context for example in questions.examples]
+    texts, lists = peers.post_process(contexts, features.windows, features.features, start, end)
+    assert len(texts) == len(questions)
+    assert all(e["text"] in context for context, best in zip(contexts, lists, strict=True) for e in best)
+
+
+def test_both_train_with_the_same_recipe_on_the_same_files(tmp_path):
+    ours = end_to_end.our_command(tmp_path, "fp32")
+    config = validate(compose(ours[2 : ours.index("--folder")]))
+    assert (config.optim.lr, config.optim.warmup) == (common_script.LR, common_script.WARMUP)
+    assert (config.trainer.batch_size, config.trainer.epochs) == (common_script.BATCH, common_script.EPOCHS)
+    assert (config.features.max_length, config.features.stride) == (384, 128)
+    assert config.optim.schedule == "linear"
+    script = end_to_end.script_command(tmp_path, Path("model"))
+    assert {config.data.train, config.data.dev} == set(script[4:6])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_rows_are_measured_at_small_sizes(capsys):
+    if not MINILM.is_met():
+        pytest.skip(f"needs {MINILM.what}")
+    names = ["decode-floor", "predict-floor", "memory-flat", "end-to-end"]
+    assert runner.main([*names, "--quick"]) == 0
+    table = capsys.readouterr().out
+    without_data = set() if DATA.is_met() else {"predict-floor", "end-to-end"}
+    for name in names:
+        (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}`"))
+        assert ("not measured" in row) == (name in without_data)
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_engines_alternate_in_rotating_order():
+    calls: list[str] = []
+    loaded = {
+        engine: SimpleNamespace(rank=lambda questions, table, engine=engine: calls.append(str(engine)))
+        for engine in engines.ENGINES[:3]
+    }
+    seconds = engines._alternate(loaded, "questions", "table", 2)
+    first, second, third = map(str, engines.ENGINES[:3])
+    assert calls == [first, second, third, second, third, first]
+    assert {engine: len(times) for engine, times in seconds.items()} == dict.fromkeys(loaded, 2)
+
+
+def test_page_shows_the_table_of_the_results():
+    results = json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))
+    page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
+    table = markdown(engines.table_of(results), titled=False)
+    assert table.count("\n| torch") == 2
+    assert fill_between(page, engines.MARK, table) == page
+
+
+@pytest.mark.slow
+def test_command_measures_a_run(tmp_path, capsys):
+    small = ("model=bert", "debug=fast", "encoder.initializer_range=0.2", "features.cache_dir=null")
+    train(
+        validate(compose([*small, "features.max_length=64", "features.max_question=24"])),
+        folder=tmp_path / "run",
+    )
+    page = Path(shutil.copy(ROOT / "docs/export.md", tmp_path))
+    files = ["--page", str(page), "--json", str(tmp_path / "engines.json")]
+    arguments = [str(tmp_path / "run"), "--data", "synthetic:dev", "--questions", "30", "--rounds", "1"]
+    with unchecked_shapes():
+        assert engines.main([*arguments, *files]) == 0
+    results = json.loads((tmp_path / "engines.json").read_text())
+    rows = {row["engine"]: row for row in results["rows"]}
+    assert list(rows) == [str(engine) for engine in engines.ENGINES]
+    assert rows["torch fp32"]["ratio"] == 1.0
+    assert rows["onnx fp32"]["same_answers"] == rows["onnx fp32"]["same_spans"] == 100.0
+    assert all(row["memory_mb"] > 50 for row in results["rows"])
+    assert capsys.readouterr().out.strip() in page.read_text()
+
+
+@pytest.mark.parametrize("width", [64, 384])
+def test_initial_match_attention_is_nearly_uniform_without_cosine(width):
+    """States of unit variance; half of the context states repeat a question state, with noise."""
+    torch.manual_seed(0)
+    question = torch.randn(4, 12, width)
+    context = torch.cat([question[:, :10] + 0.5 * torch.randn(4, 10, width), torch.randn(4, 10, width)], 1)
+    masks = torch.ones(4, 20, dtype=torch.bool), torch.ones(4, 12, dtype=torch.bool)
+    weights_by_kind = attentions(context, question, *masks)
+    matched, aligned = (evenness(weights) for weights in weights_by_kind.values())
+    assert aligned < 0.6 < 0.9 < matched < 1
+    matched, aligned = (interaction(weights[..., :-1]) for weights in weights_by_kind.values())
+    assert matched < 0.3 < 0.9 < aligned
+
+
+def test_interaction_is_what_rows_and_columns_do_not_explain():
+    rows, columns = torch.randn(5, 1), torch.randn(1, 4)
+    assert interaction((rows + columns).softmax(-1)) == pytest.approx(0, abs=1e-6)
+    crossed = torch.tensor([[1.0, -1.0], [-1.0, 1.0]])
+    assert interaction((crossed + torch.tensor([1.0, -1.0])).softmax(-1)) == pytest.approx(0.5)
+    assert evenness(torch.full((3, 5), 0.2)) == pytest.approx(1)
+    assert evenness(torch.eye(5)) == 0

@@ -1,19 +1,31 @@
-"""Folders of ``experiments/``: pages have the header, pending rows a command, and no file quotes SQuAD."""
+"""Committed experiments: pages, tables, figures and fingerprints fit the records; no file quotes SQuAD."""
 
 import json
 import re
 import shlex
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 import yaml
 from pages import lacks_extra, points, skip_without_extra
+from scripts import load
 
 from qa_arch.cli.main import main
+from qa_arch.config.schema import Data, validate
+from qa_arch.data.sources import local
+from qa_arch.data.splits import load_splits
+from qa_arch.errors import ConfigError
+from qa_arch.files import write_json
+from qa_arch.records import DEV, TRAIN, read_record
 from qa_arch.results import experiments
-from qa_arch.results.experiments import TABLES, experiment_tables
-from qa_arch.results.tables import Table
+from qa_arch.results.experiments import TABLES, experiment_figures, experiment_tables
+from qa_arch.results.tables import Table, fill, render
 
 ROOT = Path(__file__).parents[2]
 
@@ -145,3 +157,100 @@ def test_no_squad_text_in_experiments(real_data):
     for text in set(strings(sets)):
         quoted = next((ngram for ngram in ngrams(text) if ngram in known), ())
         assert not quoted, f"{' '.join(quoted)!r} of SQuAD is quoted in experiments/"
+
+
+TABLED = sorted(folder.relative_to(ROOT) for folder in SCRIPTS)
+FORMS = {".md": "markdown", ".tex": "latex", ".csv": "csv"}
+
+
+@pytest.mark.parametrize("folder", TABLED, ids=lambda folder: folder.name)
+def test_committed_tables_match_the_records(folder, monkeypatch, tmp_path):
+    skip_without_extra(folder.name)
+    monkeypatch.chdir(ROOT)  # commands in the notes name paths relative to it
+    tables = experiment_tables(folder)
+    present = [(folder / f"table{suffix}").is_file() == bool(tables) for suffix in (*FORMS, ".json")]
+    assert all(present), f"{folder}: its table.* do not fit its records; run make tables"
+    if not tables:
+        return
+    for suffix, format_ in FORMS.items():
+        committed = (folder / "table").with_suffix(suffix).read_text(encoding="utf-8")
+        assert committed == render(tables, format_), (
+            f"{folder}/table{suffix}: make tables writes different text"
+        )
+    write_json(tmp_path / "table.json", [table.as_dict() for table in tables])
+    assert (tmp_path / "table.json").read_bytes() == (folder / "table.json").read_bytes()
+    assert (folder / "README.md").is_file(), f"{folder}: needs a README.md; see CONTRIBUTING.md"
+    for readme in (ROOT / "README.md", folder / "README.md"):
+        page = readme.read_text(encoding="utf-8")
+        assert page == fill(page, folder.name, tables), f"{readme}: make tables writes a different table"
+
+
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(path, marks=[pytest.mark.slow] * (path.name != "hypothesis")) for path in TABLED],
+    ids=[path.name for path in TABLED],
+)
+def test_committed_figures_match_the_records(folder, tmp_path):
+    """Byte for byte under the pinned matplotlib; other versions render slightly differently."""
+    skip_without_extra(folder.name)
+    copy = shutil.copytree(ROOT / folder, tmp_path / folder.name)
+    committed = {path.name: path.read_bytes() for kind in ("svg", "png") for path in copy.glob(f"*.{kind}")}
+    drawn = {path.name: path.read_bytes() for path in experiment_figures(copy)}
+    assert set(drawn) == set(committed), f"{folder}: make tables draws other figures"
+    constraints = (ROOT / "constraints.txt").read_text()
+    (pinned,) = re.findall(r"^matplotlib==(\S+)", constraints, flags=re.MULTILINE)
+    if metadata.version("matplotlib") == pinned:
+        assert drawn == committed, f"{folder}: make tables draws them differently"
+
+
+def here(text: str, folder: Path) -> str:
+    """A data section's JSON with its sources below QA_ARCH_DATA, and level 3 in files of ``folder``."""
+    text = re.sub(r"synthetic:(\w+):L3", rf"{folder}/\1.json", text)
+    return local(text.replace('"data/', '"$QA_ARCH_DATA/'))
+
+
+def recorded(folder: Path, *, generated: bool) -> Iterator[tuple[Data, dict[str, str]]]:
+    """Data of every span model's record, with its fingerprints by split."""
+    for path in sorted((ROOT / "experiments").rglob("run.json")):
+        record = read_record(path.parent)
+        facts = {split: str(record.fingerprint(split)) for split in record.data}
+        try:
+            text = json.dumps(record.config.get("data"))
+            config = validate({**record.config, "data": json.loads(here(text, folder))})
+        except ConfigError:
+            continue  # not a training run
+        spans = TRAIN in facts and record.finds_spans
+        if spans and ("synthetic:" in text) == generated:
+            yield replace(config.data, open_dev=DEV in facts), facts
+
+
+def check(folder: Path, *, generated: bool, before: Mapping[str, str] = MappingProxyType({})) -> set[str]:
+    """Compare all; returns the fingerprints of the training sets.
+
+    ``before``: those that the runs of a registered experiment keep, as they were registered with them.
+    """
+    read: dict[str, dict[str, str]] = {}
+    for data, facts in recorded(folder, generated=generated):
+        if str(data) not in read:
+            read[str(data)] = {split: item.fingerprint for split, item in load_splits(data).items()}
+        sets = read[str(data)]
+        assert {split: before.get(facts[split], facts[split]) for split in sets} == sets, data
+    return {sets[TRAIN] for sets in read.values()}
+
+
+def test_generated_sets(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["level3.py", "--out", str(tmp_path)])
+    load("synthetic/level3.py").main()
+    assert len(check(tmp_path, generated=True)) >= 4
+
+
+@pytest.mark.data
+def test_real_sets(real_data, tmp_path, monkeypatch):
+    """With the sets that two experiments derive."""
+    for folder in real_data.iterdir():
+        (tmp_path / folder.name).symlink_to(folder)
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path))
+    for name, out in (("decision/split.py", "swapped"), ("systems/sample.py", "systems")):
+        monkeypatch.setattr(sys, "argv", [name, "--out", str(tmp_path / out)])
+        load(name).main()
+    assert len(check(tmp_path, generated=False, before=load("migrate_records.py").SETS)) >= 7

@@ -1,25 +1,26 @@
-"""Reading records back: in full, or an error that names the remedy."""
+"""Records and question rows: read back in full, published without local paths, and refused by file, fault and
+remedy if they are unusable."""
 
 import errno
 import json
 import math
 import os
+import random
 from dataclasses import replace
+from datetime import datetime
+from itertools import cycle
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from broken_records import changed
 
+from qa_arch import records
 from qa_arch.errors import RunError
 from qa_arch.files import LOCK, hold
-from qa_arch.provenance import (
-    DEV_ACCESS_LOG,
-    DevAccess,
-    dev_access_note,
-    log_dev_access,
-    read_dev_accesses,
-)
 from qa_arch.records import (
+    QUESTIONS,
     RECORD,
     RECORDS,
     find_runs,
@@ -32,10 +33,9 @@ from qa_arch.records import (
 )
 from qa_arch.results.columns import runs_table
 from qa_arch.results.errors import summarise
-
-ACCESS = DevAccess(
-    date="2026-01-02T03:04:05", commit="abcdef012", config_hash="9" * 64, run="r", data="d", fingerprint="f"
-)
+from qa_arch.results.notebooks import Run
+from qa_arch.results.publish import local, publish
+from qa_arch.results.systems import question_columns
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"schema": 1}', "\xff"])
@@ -133,36 +133,6 @@ def test_question_rows_round_trip(tmp_path):
         read_questions(tmp_path / "none")
 
 
-def test_dev_access_note_counts_other_experiments(tmp_path):
-    """Every evaluation on a set wears it out, whichever experiment ran it."""
-    other = replace(ACCESS, fingerprint="another set")
-    for name, access in (("here", ACCESS), ("there", ACCESS), ("there", ACCESS), ("there", other)):
-        log_dev_access(tmp_path / name, access)
-    log_dev_access(tmp_path / "third", other)
-    note = dev_access_note(tmp_path / "here", {ACCESS.fingerprint})
-    assert note is not None
-    assert note.startswith("dev was scored once: ")
-    assert note.endswith("; the same set was scored 2 times for there")
-    assert dev_access_note(tmp_path / "third", {ACCESS.fingerprint}) is None
-
-
-def test_dev_accesses_are_appended(tmp_path):
-    folder = tmp_path / "trial"
-    assert read_dev_accesses(folder) == ()
-    for _ in range(2):
-        log_dev_access(folder, ACCESS)
-    assert read_dev_accesses(folder) == (ACCESS, ACCESS)
-    assert len((folder / DEV_ACCESS_LOG).read_text().splitlines()) == 2
-    note = dev_access_note(folder, {ACCESS.fingerprint})
-    assert note is not None
-    assert "2 times" in note
-    assert "r on 2026-01-02 (commit abcdef0, config 99999999)" in note
-    with (folder / DEV_ACCESS_LOG).open("a") as file:
-        file.write('{"date": 1}\n')
-    with pytest.raises(RunError, match="line 3"):
-        read_dev_accesses(folder)
-
-
 def test_running_record_with_a_free_lock_is_killed(make_record, tmp_path):
     """Killed: the lock exists but is not held. A live run holds it, and a copied record has none."""
     write_record(tmp_path, replace(make_record(), status="running"))
@@ -171,3 +141,345 @@ def test_running_record_with_a_free_lock_is_killed(make_record, tmp_path):
         assert read_record(tmp_path).status == "running"
     (tmp_path / LOCK).write_text("process 1 on elsewhere")
     assert read_record(tmp_path).status == "killed"
+
+
+@pytest.fixture
+def run(tmp_path, make_record, monkeypatch):
+    """A finished run whose config names files in the data folder and the working folder, and a hub set."""
+    monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "name": "trial",
+        "data": {
+            "train": [str(tmp_path / "data" / "squad" / "train.json")],
+            "dev": "hub:rajpurkar/squad_v2:train",
+        },
+        "features": {"cache_dir": str(tmp_path / ".cache")},
+    }
+    folder = tmp_path / "runs" / "bert-s13-c0ffee00"
+    write_record(folder, make_record(config=config, scores={"calibration": {}, "dev": {}}))
+    write_questions(folder, {"id": ["q1"], "f1": [0.5]})
+    write_questions(folder / "sets" / "calibration", {"id": ["q2"], "f1": [0.0]})
+    write_questions(folder / "sets" / "never-recorded", {"id": ["q3"], "f1": [0.0]})
+    (folder / "predictions.json").write_text("{}")
+    return folder
+
+
+def test_publish_copies_record_and_rows_with_portable_paths(run, tmp_path) -> None:
+    target = publish(run, tmp_path / "records")
+    files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
+    assert files == [QUESTIONS, RECORD, f"sets/calibration/{QUESTIONS}"]
+    assert str(tmp_path) not in (target / RECORD).read_text()
+    config = read_record(target).config
+    assert config["data"] == {
+        "train": ["$QA_ARCH_DATA/squad/train.json"],
+        "dev": "hub:rajpurkar/squad_v2:train",
+    }
+    assert config["features"]["cache_dir"] == "./.cache"
+    before, after = (json.loads((folder / RECORD).read_text()) for folder in (run, target))
+    assert {**before, "config": None} == {**after, "config": None}
+
+
+def test_local_inverts_portable_paths(run, tmp_path, monkeypatch) -> None:
+    config = {**read_record(run).config, "types": f"types:{tmp_path}/data/t.json"}
+    write_record(run, replace(read_record(run), config=config))
+    published = read_record(publish(run, tmp_path / "records")).config
+    assert local(published) == {**config, "features": {"cache_dir": "./.cache"}}
+    monkeypatch.delenv("QA_ARCH_DATA")
+    assert local(published)["data"]["train"] == ["data/squad/train.json"]
+
+
+def test_other_paths_are_refused_by_config_key(run, tmp_path, make_record) -> None:
+    write_record(run, make_record(config={"glove": {"path": "/somewhere/glove.txt"}}))
+    with pytest.raises(RunError, match=r"config\.glove\.path: /somewhere/glove\.txt .* set QA_ARCH_DATA"):
+        publish(run, tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_error_of_a_failed_run_has_no_local_path(run, tmp_path) -> None:
+    error = f"DataError: {tmp_path}/runs/x.json and /mnt/alice/disk/b.json are gone"
+    write_record(run, replace(read_record(run), status="failed", error=error))
+    copy = publish(run, tmp_path / "records")
+    published = read_record(publish(copy, tmp_path / "again"))
+    assert published.error == "DataError: runs/x.json and …/disk/b.json are gone"
+
+
+@pytest.mark.parametrize("change", [{"run_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}])
+def test_publish_refuses_to_replace_another_run(run, tmp_path, change) -> None:
+    target = publish(run, tmp_path / "records")
+    before = (target / RECORD).read_bytes()
+    write_record(run, replace(read_record(run), **change))
+    with pytest.raises(RunError, match=rf"{target}: holds another run \(.*\) than {run} .* remove {target}"):
+        publish(run, tmp_path / "records")
+    assert (target / RECORD).read_bytes() == before
+
+
+def test_rescored_run_replaces_its_published_copy(run, tmp_path) -> None:
+    target = publish(run, tmp_path / "records")
+    write_record(run, replace(read_record(run), scores={"dev": {}}))
+    assert publish(run, tmp_path / "records") == target
+    assert read_record(target).scores == {"dev": {}}
+    assert sorted(path.name for path in target.iterdir()) == [QUESTIONS, RECORD]
+
+
+def test_run_is_not_published_over_itself(run) -> None:
+    """A published copy has neither weights nor predictions."""
+    with pytest.raises(RunError, match=r"holds predictions\.json, which is not part of a published copy"):
+        publish(run, run.parent)
+    assert (run / "predictions.json").is_file()
+
+
+COMMANDS = {
+    "show": ["show", "{bad}"],
+    "compare": ["compare", "{good}", "{bad}"],
+    "baseline": ["compare", "{runs}", "--baseline", "bert"],
+    "tables": ["tables", "{runs}"],
+    "publish": ["tables", "{runs}", "--publish", "{runs}/../out"],
+}
+
+
+@pytest.fixture
+def runs(make_run, question_set):
+    """Folder with a good run and one for the test to damage."""
+    good = make_run("good", question_set(), seed=1)
+    make_run("worse", question_set(), model="albert", seed=1)
+    return good.parent
+
+
+@pytest.fixture
+def call(runs, qa_arch):
+    names = {"good": runs / "good", "bad": runs / "worse", "runs": runs}
+    return lambda command: qa_arch(*(word.format(**names) for word in COMMANDS[command]))
+
+
+def with_field(*path, value):
+    return lambda record: json.dumps(changed(json.loads(record), path, value))
+
+
+def nested(depth: int):
+    deep = "[" * depth + "]" * depth
+    return lambda record: record.replace('"config": {', f'"config": {{"deep": {deep}, ')
+
+
+DAMAGE = {
+    "nested beyond the recursion limit": (
+        nested(100_000),
+        "cannot be read (maximum recursion depth exceeded",
+    ),
+    "nested too deep": (nested(500), "cannot be read (nested more than 64 deep); run it again or delete"),
+    "with a number of 400 digits": (
+        with_field("seed", value=10**400),
+        "cannot be read (int too large to convert to float)",
+    ),
+    "with a lone surrogate as model": (with_field("model", value="\ud800"), "surrogates not allowed"),
+    "with a string as section": (
+        with_field("config", "trainer", value="x"),
+        "config.trainer: expected a mapping; score the",
+    ),
+    "with a split outside the run folder": (
+        with_field("scores", "../../../esc", value={}),
+        "'../../../esc' cannot be the name of a folder",
+    ),
+    "with rows outside the run folder": (
+        with_field("rows", "../../../esc", value="0"),
+        "'../../../esc' cannot be the name of a folder",
+    ),
+    "of an experiment outside the checkout": (
+        with_field("name", value="trial/../../esc"),
+        "'trial/../../esc' cannot be the name",
+    ),
+    "of an earlier schema": (
+        with_field("schema", value=2),
+        "record of schema 2, this version reads 4; migrate it: python experiments/migrate_records.py ",
+    ),
+    "of a later schema": (
+        with_field("schema", value=7),
+        "record of schema 7, this version reads 4; use the qa_arch version that wrote it",
+    ),
+    "with the weights of an epoch that it lacks": (
+        with_field("best_epoch", value=9),
+        "best_epoch: 9 is none of the 2 epochs",
+    ),
+    "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
+    "with an unknown status": (with_field("status", value="splendid"), "splendid"),
+    "with an unknown field": (with_field("surprise", value=1), "surprise"),
+}
+
+
+@pytest.mark.parametrize(("damage", "command"), list(zip(DAMAGE, cycle(COMMANDS))))
+def test_unreadable_record_is_refused_by_name_but_skipped_by_report(
+    runs, call, qa_arch, tmp_path, damage, command
+):
+    change, message = DAMAGE[damage]
+    path = runs / "worse" / RECORD
+    path.write_text(change(path.read_text()))
+    code, out, err = call(command)
+    assert (code, out) == (5, "")
+    assert err.startswith(f"qa-arch: {path}: ")
+    assert message in err
+    assert err.count("\n") == 1
+    if damage in ("half written", "with a split outside the run folder"):
+        code, out, err = qa_arch("report", runs, "--out", tmp_path / "report.html")
+        assert code == 0
+        assert f"not used: {path}: " in err
+        assert ": 1 run," in out
+
+
+def test_all_unreadable_records_are_named_at_once(runs, qa_arch):
+    paths = sorted(runs.glob(f"*/{RECORD}"))
+    for path in paths:
+        path.write_text("{")
+    code, _, err = qa_arch("tables", runs)
+    assert (code, [str(path) in err for path in paths]) == (5, [True] * len(paths))
+    assert len(paths) > 1
+
+
+def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
+    path = runs / "worse" / QUESTIONS
+    columns = read_questions(path.parent)
+    pq.write_table(pa.table(columns | {"start": ["x"] * len(columns["start"])}), path)
+    code, out, err = call("baseline")
+    assert (code, out) == (5, "")
+    assert f"{path}: not readable (a column has the wrong type: start is string)" in err
+    path.write_bytes(path.read_bytes()[:100])
+    code, out, err = call("compare")
+    assert (code, out) == (5, "")
+    assert f"{path}: not readable" in err
+    assert "score the run again" in err
+    path.unlink()
+    code, out, err = call("baseline")
+    assert (code, out) == (5, "")
+    assert f"{path}: missing" in err
+    assert f"qa-arch evaluate --run {path.parent}" in err
+    with pytest.raises(RunError, match="qa-arch evaluate --run 'a run' --data FILE"):
+        question_columns(Path("a run"), make_record())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("id", ["a"], "id is list<"),
+        ("id", {"a": 1}, "id is struct<"),
+        ("id", b"\xff", "id is binary"),
+        ("id", 7, "id is int64"),
+        ("start", math.inf, "start is double"),
+        ("f1", 2.0, "f1 is not between 0 and 1"),
+        ("confidence", math.inf, "confidence is not between 0 and 1"),
+        ("kind", [[1]], "kind is list<"),
+        ("other", [1], "other is list<"),
+    ],
+)
+def test_values_of_another_type_in_question_rows_are_refused(runs, call, name, value, message):
+    path = runs / "worse" / QUESTIONS
+    columns = read_questions(path.parent)
+    pq.write_table(pa.table(columns | {name: [value] * len(columns["id"])}), path)
+    code, out, err = call("baseline")
+    assert (code, out, err.count("\n")) == (5, "", 1)
+    assert f"{path}: " in err
+    assert message in err
+
+
+def test_questions_without_an_id_or_not_in_utf8_are_refused(runs, call):
+    path = runs / "worse" / QUESTIONS
+    columns = read_questions(path.parent)
+    write_questions(path.parent, columns | {"id": [None, *columns["id"][1:]]})
+    assert "a row has no id" in call("baseline")[2]
+    write_questions(path.parent, columns)
+    table = pq.read_table(path)
+    _, offsets, text = table["id"].combine_chunks().buffers()
+    invalid = pa.StringArray.from_buffers(len(table), offsets, pa.py_buffer(b"\xff" * text.size))
+    pq.write_table(table.set_column(0, "id", invalid), path)
+    code, _, err = call("baseline")
+    assert (code, err.count("\n")) == (5, 1)
+    assert f"{path}: not readable (" in err
+
+
+@pytest.mark.parametrize(
+    "ids", [["1", "2"] * 20, [f"{n:02d}" for n in range(40)]], ids=["listed", "prefixed"]
+)
+@pytest.mark.parametrize(
+    ("limit", "message"), [("MOST_VALUES", "80 values"), ("MOST_BYTES", "MiB of values")]
+)
+def test_question_rows_that_repeat_a_long_text_are_refused(tmp_path, monkeypatch, ids, limit, message):
+    """As an entry of the column's list of texts, or as a prefix of others: the file has it once."""
+    write_questions(tmp_path, {"id": [10**5 * "x" + id_ for id_ in ids], "kind": ["answerable"] * 40})
+    assert (tmp_path / QUESTIONS).stat().st_size < 2000
+    assert len(read_questions(tmp_path)["id"]) == 40
+    monkeypatch.setattr(records, limit, 10, raising=False)
+    with pytest.raises(RunError, match=rf"not readable \(.*{message}"):
+        read_questions(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(15))
+def test_damaged_question_rows_are_never_a_bug(runs, call, seed, qa_arch, tmp_path):
+    """150 files with changed bytes, or with a column of other values; none ends in exit 70."""
+    rng, path = random.Random(seed), runs / "worse" / QUESTIONS
+    content, columns = path.read_bytes(), read_questions(path.parent)
+    values = (["a"], {"a": 1}, b"\xff", None, math.inf, math.nan, 2**62, -1, "x", True, datetime(2026, 1, 1))
+    for number in range(10):
+        if number % 2:
+            damaged = bytearray(content)
+            for _ in range(rng.choice([1, 1, 3, 20])):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            path.write_bytes(damaged)
+        else:
+            name, value = rng.choice(list(columns)), rng.choice(values)
+            pq.write_table(pa.table(columns | {name: [value] * len(columns["id"])}), path)
+        for command in ("show", "compare", "baseline", "tables"):
+            assert call(command)[0] in (0, 5)
+        assert qa_arch("report", runs, "--out", tmp_path / "report.html")[0] in (0, 5)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_rows_of_another_scoring_are_refused(runs, call, qa_arch, tmp_path, command):
+    """As a command leaves them that was killed between rows and record."""
+    folder = runs / "worse"
+    record, columns = read_record(folder), read_questions(folder)
+    write_record(folder, replace(record, rows={"dev": write_questions(folder, columns)}))
+    assert call(command)[0] == 0
+    write_questions(folder, columns | {"f1": columns["f1"][::-1]})
+    code, out, err = call(command)
+    assert (code, err.count("\n")) == (5, 1)
+    assert out == "" or command == "publish"  # of the runs before it
+    assert f"{folder / QUESTIONS}: are not the rows that the scores in {RECORD} belong to; score the" in err
+    assert f"qa-arch evaluate --run {folder} --data FILE" in err
+    with hold(folder, "run"):
+        assert "it is being scored again; repeat this" in call(command)[2]
+    assert "not used: " in qa_arch("report", runs, "--out", tmp_path / "report.html")[2]
+    with pytest.raises(RunError, match="are not the rows"):
+        question_columns(folder, read_record(folder))
+    with pytest.raises(RunError, match="are not the rows"):
+        Run(folder)
+
+
+@pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)
+def test_runs_on_different_sets_or_protocols_are_not_comparable(runs, call, change):
+    path = runs / "worse" / RECORD
+    record = json.loads(path.read_text())
+    record["data"]["dev"] |= change
+    path.write_text(json.dumps(record))
+    for command in ("compare", "baseline"):
+        code, out, err = call(command)
+        assert (code, out) == (5, "")
+        assert "are not comparable" in err
+        for folder in ("good", "worse"):
+            assert str(runs / folder) in err
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_terminal_escapes_in_a_record_are_not_printed(runs, call, command, monkeypatch):
+    """In model, commit and error, also with the colours that rich draws on a terminal."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    path = runs / "worse" / RECORD
+    values = json.loads(path.read_text())
+    fields = {"model": f"al{ESCAPES}bert", "commit": ESCAPES, "status": "failed", "error": f"lost {ESCAPES}"}
+    path.write_text(json.dumps(values | fields))
+    code, out, err = call(command)
+    assert "\x1b]" not in out + err
+    assert "\x1b[2J" not in out + err
+    assert "\x07" not in out + err
+    assert code != 70

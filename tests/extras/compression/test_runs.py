@@ -1,7 +1,8 @@
-"""A compressed run is a run like any other, whose record says what it was made of."""
+"""A compressed run is a run like any other; its record says what it was made of, and its measured costs."""
 
 import json
 import shutil
+from argparse import Namespace
 
 import pytest
 import torch
@@ -132,7 +133,7 @@ def test_frozen_layers_of_a_shorter_encoder_stay_frozen(parent, smaller):
     assert not {name for name in after if ".layer.1." in name and name.endswith("weight")} & unchanged
 
 
-# Refusals -----------------------------------------------------------------------------------------
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_change_without_a_run_and_a_missing_package_are_reported_before_any_work
     assert not list(tmp_path.iterdir())
 
 
-# Models and commands ------------------------------------------------------------------------------
+# Models and commands
 
 
 @pytest.mark.parametrize(
@@ -231,3 +232,42 @@ def test_grid_of_sizes_is_a_sweep_and_its_runs_work_with_every_command(
     assert "bert-ffn24" in (tmp_path / "report.html").read_text(encoding="utf-8")
     assert qa_arch("export", "small", "--to", "hf", "--out", "hf")[0] == 0
     assert read_json("hf/config.json")["intermediate_size"] == 24
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_runs_are_measured_by_engine_and_record_their_costs(
+    run_folder, smaller, tmp_path, monkeypatch, capsys
+):
+    """A tiny run, a part of its layers, and its graph in int8."""
+    from benchmarks import compression
+
+    export_onnx(load_predictor(run_folder, device="cpu"), tmp_path / "graph", precision="int8")
+    folders = (run_folder, smaller(run_folder, "layers", keep=2), tmp_path / "graph")
+    runs = parent, layers, graph = [str(folder) for folder in folders]
+    measured: list[tuple[str, tuple[str, ...]]] = []
+
+    def measure(what, runs, args):
+        measured.append((what, tuple(runs)))
+        return compression.CHILDREN[what](Namespace(**{**vars(args), "runs": runs}))
+
+    monkeypatch.setattr(compression, "_run_child", measure)
+    options = ["--baseline", parent, "--data", "synthetic:dev", "--questions", "3", "--repeats", "2"]
+    options += ["--precision", "bf16"]
+    assert compression.main([layers, graph, *options]) == 0
+    assert measured == [
+        ("latency", (parent, layers)),
+        ("latency", (graph,)),
+        *(("memory", (run,)) for run in runs),
+    ]
+    costs = [read_record(run).cost for run in runs]
+    baseline = f"{run_folder.name} ({read_record(parent).run_hash[:8]})"
+    assert {cost.baseline for cost in costs} == {baseline}
+    assert [cost.engine for cost in costs] == ["torch", "torch", "onnx"]
+    assert [cost.precision for cost in costs] == ["bf16", "bf16", "int8"]
+    assert all(cost.latency_ms > 0 and cost.latency_ratio > 0 for cost in costs)
+    assert costs[0].memory_ratio == 1.0
+    assert (costs[0].questions, costs[0].repeats) == (3, 2)
+    output = capsys.readouterr().out
+    assert "bert-layers2" in output
+    assert "× latency" in output

@@ -5,14 +5,14 @@ from planting import Fault
 # fmt: off
 FAULTS = (
     Fault(name="attention over the wrong axis", at="reading:attention_weights",
-          test="test_attention_weights",
+          test="test_probabilities_follow_the_formula_by_layer_and_head",
           old="tuple(weights.float() for weights in layers)",
           new="tuple((weights.float().transpose(-1, -2) for weights in layers))"),
     Fault(name="the model keeps eager attention", at="reading:attention_weights",
-          test="test_attention_weights",
+          test="test_rows_sum_to_one_over_real_tokens_and_the_encoder_is_unchanged",
           old="implementation = backbone.config._attn_implementation", new='implementation = "eager"'),
     Fault(name="sparse attention shown as full", at="reading:attention_weights",
-          test="test_attention_weights",
+          test="test_encoders_without_full_attention_are_refused",
           old="weights.shape != (B, weights.shape[1], T, T)", new="False"),
     Fault(name="attention of another head", at="AttentionLayer.head",
           test="test_json_holds_all_weights",

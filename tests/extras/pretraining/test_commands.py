@@ -1,4 +1,4 @@
-"""``qa-arch pretrain`` and other commands on pre-training runs: files, output and errors."""
+"""``qa-arch pretrain`` and other commands on pre-training runs; figures of how tokenizers split a text."""
 
 import json
 import math
@@ -12,13 +12,63 @@ from kills import contents
 from transformers import AutoTokenizer
 
 from qa_arch.cli.runs import next_steps
-from qa_arch.extras.pretraining import recipe
+from qa_arch.extras.pretraining import recipe, tokenizer_figures
 from qa_arch.extras.pretraining.commands import KINDS
 from qa_arch.extras.pretraining.corpus import Corpus
+from qa_arch.extras.pretraining.tokenizer_figures import figures
+from qa_arch.features import tokenizers
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
 
-# Tokenizers --------------------------------------------------------------------------------------
+# Tokenizers
+
+TEXTS = [f"Keeper {n} of lock {n * 7} naïvely paid {n % 13} crowns at the quay." for n in range(40)]
+
+
+@pytest.fixture(scope="module")
+def families():
+    return {
+        name: tokenizers.build(name, TEXTS, 400) for name in ("wordpiece", "byte_bpe", "unigram", "words")
+    }
+
+
+def test_figures_of_a_hand_made_tokenizer():
+    tokenizer = tokenizers.wordpiece(["the", "keep", "##er", "##s", "paid", ".", "!"])
+    actual = figures(tokenizer, ["The keepers paid.", "The crab paid!", "the."])
+    assert actual == {
+        "vocabulary": 12,
+        "documents": 3,
+        "words": 10,
+        "tokens": 12,
+        "tokens_per_word": 1.2,
+        "unsplit": 90,  # all but keepers
+        "unknown": 10,  # crab
+        "p50": 6,
+        "p95": 8,
+        "longest": 8,
+    }
+
+
+def test_unknown_words_are_counted_once_and_never_for_bytes(families):
+    text = ["寿司 the 🦀🦀 quay"]
+    assert figures(families["byte_bpe"], text)["unknown"] == 0
+    for name in ("wordpiece", "unigram", "words"):  # 🦀🦀: two words, one piece for WordPiece
+        assert figures(families[name], text)["unknown"] == 60
+
+
+def test_word_inside_a_larger_piece_is_not_split():
+    tokenizer = tokenizers.build("byte_bpe", ["it's " * 50], 300)
+    assert tokenizer.tokenize("it's") == ["it", "'s"]
+    actual = figures(tokenizer, ["it's"])  # three words: it, ', s
+    assert (actual["words"], actual["tokens"], actual["unsplit"]) == (3, 2, 100)
+
+
+def test_chunk_size_and_truncation_do_not_change_figures(families, monkeypatch):
+    expected = {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()}
+    monkeypatch.setattr(tokenizer_figures, "CHUNK", 7)
+    for tokenizer in families.values():
+        tokenizer.backend_tokenizer.enable_truncation(5)
+    assert {name: figures(tokenizer, iter(TEXTS)) for name, tokenizer in families.items()} == expected
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +139,7 @@ def test_compare_tokenizers_prints_a_table(qa_arch, text_file, tmp_path, monkeyp
     assert (code, "TOKENIZER missing/folder: no such folder" in error) == (6, True)
 
 
-# pretrain ask ------------------------------------------------------------------------------------
+# pretrain ask
 
 
 def test_ask_lists_masked_tokens_with_probabilities(qa_arch, run_of):
@@ -195,7 +245,7 @@ def test_ask_refuses_unusable_texts_and_runs(qa_arch, run_of, spans, run, text, 
     assert len([line for line in error.splitlines() if line.startswith("qa-arch:")]) == 1
 
 
-# Other commands ----------------------------------------------------------------------------------
+# Other commands
 
 
 def test_each_objective_has_its_own_table(qa_arch, run_of):

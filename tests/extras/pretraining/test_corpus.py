@@ -56,7 +56,7 @@ def test_fingerprint_depends_on_content_only(text_file, tmp_path):
     assert len(fingerprints) == 6
 
 
-# Hub data sets -----------------------------------------------------------------------------------
+# Hub data sets
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_hub_data_set_is_read_lazily(hub_folder):
         next(stream)
 
 
-# Holding out -------------------------------------------------------------------------------------
+# Holding out
 
 
 def numbered(count):
@@ -126,7 +126,7 @@ def test_split_depends_on_share_seed_and_text_only():
         list(split(numbered(3), 1e-9, 0)[1].documents())
 
 
-# Bad input ---------------------------------------------------------------------------------------
+# Bad input
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def draw(seed: int) -> np.random.Generator:
     return np.random.default_rng(seed)
 
 
-# Noise -------------------------------------------------------------------------------------------
+# Noise
 
 
 class Chosen(np.random.Generator):
@@ -90,7 +90,7 @@ def test_tokens_are_hidden_equally_often_and_no_text_gets_longer(settings):
     assert noised(np.arange(9), draw(0), MASK, replace(settings, share=0.0))[0].tolist() == [*range(9)]
 
 
-# The decoder with BART's weights -----------------------------------------------------------------
+# The decoder with BART's weights
 
 BART_TO_OURS = {
     "layernorm_embedding": "embeddings.norm",

@@ -49,7 +49,7 @@ def pretrained(run_of) -> Path:
     return run_of("mlm")
 
 
-# Scores ------------------------------------------------------------------------------------------
+# Scores
 
 BLOCKS = [
     BlockScores(loss=6.0, tokens=2, right=1, odds=2.0, follows=True),
@@ -140,7 +140,7 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
     assert len({protocol("denoising", *noise) for noise in noises}) == 4
 
 
-# Training ----------------------------------------------------------------------------------------
+# Training
 
 
 @pytest.mark.parametrize("model", ["mlm_nsp", "denoising"])
@@ -250,7 +250,7 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
     assert not torch.equal(train_ids, other_train_ids)
 
 
-# Starting from a pre-training run ----------------------------------------------------------------
+# Starting from a pre-training run
 
 
 def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(run_of, pretrained, fine_tuning, spans):

@@ -192,7 +192,7 @@ def test_look_ahead_mask_limits_tokens_to_their_past(settings):
         assert changed.tolist() == [s >= t for s in range(7)]
 
 
-# As an encoder -----------------------------------------------------------------------------------
+# As an encoder
 
 BERT_TO_OURS = {
     "embeddings.word_embeddings": "embeddings.tokens",

