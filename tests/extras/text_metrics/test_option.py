@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from metrics.test_evaluate_command import TEXTS, data, data_11, evaluate, write  # noqa: F401
+from metrics.test_evaluate import TEXTS, data, data_11, evaluate, write  # noqa: F401
 
 
 def test_text_metrics_leave_the_official_keys_unchanged(evaluate, data, data_11, tmp_path):  # noqa: F811
