@@ -106,7 +106,7 @@ def test_unchanged_and_broken_code_do_not_count_as_caught(tmp_path):
         at="squad:normalise",
         old='" ".join(words)',
         new='(" ".join(words))',
-        test="test_squad_scores",
+        test="test_squad",
     )
     assert copy.outcome(fault).verdict == "survived"
     broken = replace(fault, at="squad:ARTICLES", old="ARTICLES =", new="import no_such_module;")

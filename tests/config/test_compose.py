@@ -1,12 +1,17 @@
-"""Every file of ``conf/`` composes and is valid; invalid settings are refused before anything loads."""
+"""Every file of ``conf/`` composes and is valid; invalid settings and folders are refused before a run."""
 
+import json
+import os
 import re
+import shutil
+import sys
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
 
 import pytest
 
+from qa_arch.cli.own_models import write_model
 from qa_arch.config.check import Range, convert, from_mapping
 from qa_arch.config.compose import compose, merge, to_yaml
 from qa_arch.config.find import config_folders, groups
@@ -14,6 +19,8 @@ from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.manifest import from_extras
 from qa_arch.models.store import check_model
+from qa_arch.records import read_record
+from qa_arch.sweep import read_manifest
 
 CHOICES = {
     group: [choice for choice in choices if not choice.startswith("_")]
@@ -337,3 +344,84 @@ def test_head_of_another_package_needs_trust(tmp_path, monkeypatch):
     assert check_model(model, ("qa_arch", "baselines", "others"))
     with pytest.raises(ConfigError, match=re.escape("model.head.depth: expected an integer")):
         check_model({**model, "head": {"_target_": "others.Head", "depth": "x"}}, ("baselines", "others"))
+
+
+EXPERIMENT = """\
+# @package _global_
+defaults:
+  - override /model: mine
+name: ours
+seed: 5
+"""
+
+
+@pytest.fixture
+def config_dir(tmp_path, monkeypatch):
+    """A config folder with a model from ``new-model``, an experiment and unrelated YAML files."""
+    folder = tmp_path / "with space"
+    write_model("mine", folder)
+    for name, text in {
+        "experiment/ours.yaml": EXPERIMENT,
+        "docker-compose.yaml": "unrelated: true\n",
+        "notes/x.yaml": "unrelated: true\n",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    yield folder
+    for name in [name for name in sys.modules if name.split(".")[0] == "mine"]:
+        del sys.modules[name]
+
+
+def test_user_choices_are_composed(config_dir):
+    composed = compose(["model=mine", "model.hidden=4"], str(config_dir))
+    assert (composed["model"]["_target_"], composed["model"]["hidden"]) == ("mine.model.Mine", 4)
+    composed = compose(["experiment=ours"], str(config_dir))
+    assert (composed["model"]["name"], composed["seed"]) == ("mine", 5)
+    assert compose(["model=bert"], str(config_dir)) == compose(["model=bert"])
+
+
+def test_suggestions_include_both_folders(config_dir):
+    for override, suggestion in {"model=mien": "mine", "model=brt": "bert", "experiment=our": "ours"}.items():
+        with pytest.raises(ConfigError, match=f"{override} does not exist .did you mean '{suggestion}'"):
+            compose([override], str(config_dir))
+    with pytest.raises(ConfigError, match=r"did you mean 'model\.hidden'"):
+        compose(["model=mine", "model.hiden=3"], str(config_dir))
+
+
+def test_useless_folder_is_refused(config_dir, tmp_path):
+    with pytest.raises(ConfigError, match="no such folder"):
+        config_folders(tmp_path / "none")
+    (tmp_path / "empty" / "notes").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"no choice of any group, such as model/NAME\.yaml"):
+        config_folders(tmp_path / "empty")
+    shutil.copy(config_dir / "model" / "mine.yaml", config_dir / "model" / "bert.yaml")
+    with pytest.raises(ConfigError, match=r"model/bert\.yaml has the name of one of qa_arch's own"):
+        compose(["model=mine"], str(config_dir))
+    (config_dir / "model" / "bert.yaml").write_text("[" * 600 + "]" * 600)
+    (config_dir / "model" / "bert.yaml").rename(config_dir / "model" / "deep.yaml")
+    with pytest.raises(ConfigError, match=r"^.*model/deep\.yaml: is not valid YAML: maximum recursion.*$"):
+        compose(["model=mine"], str(config_dir))
+
+
+def test_packages_in_the_folder_need_trust(config_dir, qa_arch):
+    command = ("params", "model=mine", "debug=fast", "--config-dir", config_dir, "--json")
+    code, _, err = qa_arch(*command)
+    assert (code, "--trust mine" in err) == (ConfigError.exit_code, True)
+    assert str(config_dir) not in sys.path
+    code, out, err = qa_arch(*command, "--trust", "mine")
+    assert code == 0, err
+    assert json.loads(out)["total"] > 0
+
+
+@pytest.mark.slow
+def test_sweep_points_import_from_the_folder(config_dir, qa_arch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    settings = ("model=mine", "debug=fast", "features.cache_dir=null", "trainer.progress=false", "seed=1")
+    options = ("--config-dir", config_dir, "--trust", "mine", "sweep.folder=sweep", "seed=1,2")
+    code, out, err = qa_arch("train", "-m", *settings[:-1], "trainer.max_steps=1", *options)
+    assert code == 0, (out, err)
+    manifest = read_manifest(tmp_path / "sweep")
+    assert manifest.config_dir == str(config_dir)
+    assert {read_record(tmp_path / "sweep" / entry.name).model for entry in manifest.points} == {"mine"}

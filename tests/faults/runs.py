@@ -382,7 +382,7 @@ FAULTS = (
           test="test_invalid_settings_are_refused_in_one_line",
           old='{} if "data" in named else sources', new="{}"),
     Fault(name="user config may reuse the name of a built-in choice", at="config_folders",
-          test="test_config_dir",
+          test="test_useless_folder_is_refused",
           old="set(names) & set(known[group])", new="set()"),
     Fault(name="run folder is checked after importing torch", at="runs:open_predictor",
           test="test_cheap_checks",

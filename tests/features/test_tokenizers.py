@@ -1,10 +1,19 @@
-"""Trained tokenizers: pieces of their family, determinism, saving and loading."""
+"""Trained tokenizers; and tokenizing each run of characters once gives the pieces of whole texts."""
 
+import dataclasses
+import gc
+
+import numpy as np
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import AddedToken
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from qa_arch.features import words
+from qa_arch.features import words as pieces
 from qa_arch.features.tokenizers import build
+from qa_arch.features.words import backend_of
+from qa_arch.process import gc_disabled
 
 TEXTS = [f"Keeper {n} of lock {n * 7} paid {n % 13}½ crowns, naïvely, at the quay." for n in range(200)]
 QUESTION, CONTEXT = "Who paid?", "The keeper paid 12 crowns at the lock's quay."
@@ -61,7 +70,7 @@ def test_word_tokens_match_the_words_of_vector_lookup(size):
     """One piece per word, with its offsets in the original text, whether or not the word is known."""
     text = "Ünlü Dr. O'Neil's 1,234.5 km²—naïve_test İstanbul\u2028e\u0301tude \u4f60\u597d?! x\u00a0z"
     encoded = build("words", TEXTS, size)(text, return_offsets_mapping=True)
-    expected = words.split([text])
+    expected = pieces.split([text])
     assert encoded["offset_mapping"] == list(zip(expected.start.tolist(), expected.end.tolist(), strict=True))
 
 
@@ -69,3 +78,85 @@ def test_word_vocabulary_is_lower_case_and_most_frequent_first():
     tokenizer = build("words", ["The lock the keeper", "the LOCK"], 5)
     assert tokenizer.tokenize("THE lock keeper") == ["the", "lock", "[UNK]"]
     assert len(build("words", TEXTS, 0)) == 3
+
+
+SENTENCES = [
+    "Ælfric's naïve café_bar cost €5½ — 漢字 and İstanbul.",
+    "the cat sat on the mat, the cat!",
+    "a b c d",
+]
+ODD = [
+    *" \n\t \u3000\x00\x1c\x85\u200b\u200d\u0301ﬁ½漢é\ufffd🙂",
+    *("\u0301a", "[MASK]", "[SEP].", "\r\n", "شكرا"),
+    "x" * 120,
+]
+
+
+@pytest.fixture(scope="module")
+def backends():
+    uncased = backend_of(build("wordpiece", SENTENCES, 120))
+    vocabulary = BertTokenizer(vocab=uncased.get_vocab(), do_lower_case=False, strip_accents=False)
+    return {"uncased": uncased, "cased": backend_of(vocabulary)}
+
+
+def assert_same(result: pieces.Pieces, expected: pieces.Pieces) -> None:
+    for field in dataclasses.fields(pieces.Pieces):
+        np.testing.assert_array_equal(
+            getattr(result, field.name), getattr(expected, field.name), err_msg=field.name
+        )
+
+
+odd_words = st.one_of(
+    st.sampled_from(ODD), st.sampled_from(" ".join(SENTENCES).split(" ")), st.text(max_size=4)
+)
+texts = st.lists(
+    st.lists(odd_words, max_size=12).map("".join) | st.lists(odd_words, max_size=12).map(" ".join), max_size=5
+)
+
+
+@settings(deadline=None, max_examples=150)
+@given(sets=st.lists(texts, min_size=1, max_size=3))
+@pytest.mark.parametrize("kind", ["uncased", "cased"])
+def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):
+    tokenize = pieces.tokenize_fn(backends[kind])
+    for batch in sets:  # one function for all: its cache must not change the result
+        batch = [text.encode("utf-8", "ignore").decode() for text in batch]
+        assert_same(tokenize(batch), pieces.tokenize_whole(batch, backends[kind]))
+
+
+def test_any_number_of_runs_per_text(backends, monkeypatch):
+    monkeypatch.setattr(pieces, "BUNDLE", 2)
+    batch = [*SENTENCES, "", "  two  blanks  ", "\n", *ODD]
+    assert_same(
+        pieces.tokenize_fn(backends["uncased"])(batch), pieces.tokenize_whole(batch, backends["uncased"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        (AddedToken("[E]"), True),
+        (AddedToken("[E]", lstrip=True), False),
+        (AddedToken("[E]", rstrip=True), False),
+        (AddedToken("New York"), False),
+    ],
+)
+def test_added_tokens_with_spaces_disable_splitting_at_spaces(added, expected):
+    tokenizer = build("wordpiece", SENTENCES, 120)
+    tokenizer.add_tokens([added])
+    backend = backend_of(tokenizer)
+    assert pieces.splits_at_spaces(backend) is expected
+    batch = ["in New York [E] a", "[E]cat [E] cat"]
+    assert_same(pieces.tokenize_fn(backend)(batch), pieces.tokenize_whole(batch, backend))
+    for family in ("byte_bpe", "unigram"):
+        assert not pieces.splits_at_spaces(backend_of(build(family, SENTENCES, 300)))
+
+
+def test_tokenizing_creates_no_reference_cycles():
+    """Otherwise bulk prediction keeps the words of many parts until the next garbage collection."""
+    backend = backend_of(build("wordpiece", SENTENCES, 120))
+    pieces.tokenize(SENTENCES, backend)
+    with gc_disabled():
+        gc.collect()
+        pieces.tokenize(SENTENCES, backend)
+        assert gc.collect() == 0

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 from metrics.conftest import gold_set  # noqa: F401
-from metrics.test_evaluate_command import TEXTS, data, data_11, evaluate, write  # noqa: F401
+from metrics.test_evaluate import TEXTS, data, data_11, evaluate, write  # noqa: F401
 
 from qa_arch.errors import DataError, UnavailableError
 from qa_arch.extras.text_metrics.metrics import bleu, cider, meteor, rouge, score

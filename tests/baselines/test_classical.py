@@ -1,12 +1,15 @@
-"""The logistic regression of Rajpurkar et al. 2016: candidates, features, scores, gradient, learning."""
+"""Baselines without a network: heuristics, logistic regression, and rankers that read half of the input."""
 
 import math
 from collections import Counter
+from random import Random
 
 import numpy as np
 import pytest
 
+from baselines.artefacts import answerable, main, rank
 from baselines.candidates import guess, passage
+from baselines.heuristics import AlwaysNoAnswer, RandomSpan, WordOverlap
 from baselines.logistic import Settings, SpanLogistic, span_scores
 from baselines.span_features import (
     CorpusStatistics,
@@ -15,9 +18,88 @@ from baselines.span_features import (
     inverse_document_frequencies,
 )
 from qa_arch.data.question_sets import question_set
-from qa_arch.data.synthetic import generate
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate, named
+from qa_arch.errors import DataError
+from qa_arch.files import write_json
+from qa_arch.metrics.abstention import auroc
 from qa_arch.metrics.squad import score
 from qa_arch.types import Candidate, Example, Gold, Prediction, QuestionSet
+
+PASSAGE = "Ostrel is a port. The old bridge was painted by Ilva Morn in spring. Its keeper sells 40 lamps."
+
+HEURISTICS = {
+    "always_no_answer": AlwaysNoAnswer(),
+    "random_span": RandomSpan(),
+    "word_overlap": WordOverlap(),
+}
+
+
+def make_questions(*pairs: tuple[str, str | None]) -> QuestionSet:
+    """Questions about PASSAGE with their answers; None for unanswerable ones."""
+    examples = [
+        Example(f"q{i}", question, PASSAGE, "t", (Gold(text, PASSAGE.index(text)),) if text else ())
+        for i, (question, text) in enumerate(pairs)
+    ]
+    return question_set("made", examples, "2.0")
+
+
+def test_word_overlap_answers_from_the_sentence_with_most_shared_words() -> None:
+    questions = make_questions(
+        ("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None)
+    )
+    assert WordOverlap(threshold=0.5).predict(questions) == {"q0": "Ilva Morn", "q1": "port", "q2": "40"}
+    two_of_three = make_questions(("Who painted the new bridge?", None))
+    assert WordOverlap(threshold=2 / 3).predict(two_of_three) == {"q0": "Ilva Morn"}
+    assert WordOverlap(threshold=0.67).predict(two_of_three) == {"q0": ""}
+
+
+def test_word_overlap_fits_the_threshold_that_separates_answerability() -> None:
+    questions = make_questions(
+        ("Who painted the old bridge?", "Ilva Morn"),
+        ("Who drowned near the silver bridge?", None),
+        ("Who ran?", None),
+    )
+    fitted = WordOverlap(threshold=0.0).fit(questions)
+    assert fitted.threshold == 1.0
+    assert score(questions, fitted.predict(questions)).f1 == 100.0
+
+
+def test_random_span_draws_spans_uniformly() -> None:
+    context = "one two three"
+    examples = [Example(f"q{i}", "?", context, "t") for i in range(5000)]
+    drawn = Counter(
+        RandomSpan(max_words=2, abstain_rate=0.0).predict(question_set("m", examples, "2.0")).values()
+    )
+    assert set(drawn) == {"one", "two", "three", "one two", "two three"}
+    assert max(drawn.values()) < 1.2 * min(drawn.values())
+
+
+def test_random_span_abstains_at_the_fitted_rate() -> None:
+    calibration, dev = named("calibration"), named("dev")
+    fitted = RandomSpan(seed=3).fit(calibration)
+    assert fitted.abstain_rate == pytest.approx(0.4, abs=0.02)
+    texts = list(fitted.predict(dev).values())
+    assert texts.count("") / len(texts) == pytest.approx(0.4, abs=0.06)
+
+
+def test_random_span_depends_only_on_seed_and_id() -> None:
+    dev = named("dev")
+    whole = RandomSpan(seed=1).predict(dev)
+    part = question_set("part", dev.examples[::-3], "2.0")
+    assert all(whole[id_] == text for id_, text in RandomSpan(seed=1).predict(part).items())
+    assert whole != RandomSpan(seed=2).predict(dev)
+
+
+def test_heuristics_do_not_solve_the_demo_set() -> None:
+    """Models must score 15 points above never answering; heuristics must stay below that."""
+    calibration, dev = named("calibration"), named("dev")
+    scores = {name: score(dev, model.fit(calibration).predict(dev)) for name, model in HEURISTICS.items()}
+    floor = scores["always_no_answer"].f1
+    assert floor == pytest.approx(40, abs=2)
+    assert scores["random_span"].f1 < floor
+    assert scores["word_overlap"].f1 < floor + 12
+
 
 TEXT = "The mill stands. Ilva Morn (a painter) sold 1,204 lamps!"
 
@@ -39,7 +121,7 @@ def test_candidates_stay_in_a_sentence_without_its_final_mark() -> None:
     assert texts(" ", 3) == texts("...", 3) == []
 
 
-def make_questions(*golds: str) -> QuestionSet:
+def made_set(*golds: str) -> QuestionSet:
     examples = [
         Example(f"q{i}", "Who sold them?", TEXT, "t", (Gold(text, TEXT.index(text)),))
         for i, text in enumerate(golds)
@@ -48,7 +130,7 @@ def make_questions(*golds: str) -> QuestionSet:
 
 
 def test_guess_depends_only_on_seed_and_id() -> None:
-    questions = make_questions("mill", "mill", "mill")
+    questions = made_set("mill", "mill", "mill")
     everything = {answer.id: answer.best for answer in guess(questions, seed=3, max_words=2)}
     alone = question_set("one", questions.examples[1:2], "1.1")
     assert guess(alone, seed=3, max_words=2)[0].best == everything["q1"]
@@ -153,7 +235,7 @@ def test_features_distinguish_questions_words_and_positions() -> None:
 
 
 def test_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
-    questions = make_questions("Ilva Morn", "mill")
+    questions = made_set("Ilva Morn", "mill")
     model = SpanLogistic(Settings(l2=(0.0, 0.3), bits=9, max_words=3, passes=1))
     list(model.fit(questions))
     assert model.statistics is not None
@@ -186,7 +268,7 @@ def test_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
 
 
 @pytest.fixture(scope="module")
-def answerable() -> tuple[QuestionSet, QuestionSet]:
+def answerable_sets() -> tuple[QuestionSet, QuestionSet]:
     train, dev = generate(20, 20), generate(8, 20, split="dev")
     parts = []
     for name, questions, count in (("train", train, 150), ("dev", dev, 50)):
@@ -196,8 +278,8 @@ def answerable() -> tuple[QuestionSet, QuestionSet]:
 
 
 @pytest.mark.slow
-def test_model_learns_to_answer_unseen_passages(answerable) -> None:
-    train, dev = answerable
+def test_model_learns_to_answer_unseen_passages(answerable_sets) -> None:
+    train, dev = answerable_sets
     model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=14, max_words=4, passes=2))
     losses = [metrics["loss"] for metrics in model.fit(train)]
     assert losses[0][0] > losses[1][0]
@@ -240,7 +322,7 @@ class Scripted(SpanLogistic):
     ],
 )
 def test_best_pass_and_penalty_are_restored(script, patience, number, column, passes) -> None:
-    held, history = make_questions("Ilva Morn", "mill", "painter", "lamps"), []
+    held, history = made_set("Ilva Morn", "mill", "painter", "lamps"), []
     model = Scripted(script, patience)
     chosen = model.choose(held, held, history.append)
     assert (chosen.number, chosen.column) == (number, column)
@@ -252,3 +334,61 @@ def test_best_pass_and_penalty_are_restored(script, patience, number, column, pa
     assert [metrics["calibration_f1_by_l2"] for metrics in history] == [
         [25 * n for n in row] for row in script[:passes]
     ]
+
+
+def planted(name: str, *, seed: int, shuffled: bool = False, articles: int = 40) -> QuestionSet:
+    """Questions of random words; exactly those with "never" are unanswerable."""
+    rng, examples = Random(seed), []
+    for q in range(400):
+        words = [f"w{rng.randrange(60)}" for _ in range(6)]
+        impossible = rng.random() < 0.5
+        words.insert(rng.randrange(6), "never" if impossible else "often")
+        unanswerable = impossible if not shuffled else rng.random() < 0.5
+        context = " ".join(f"c{rng.randrange(60)}" for _ in range(20))
+        golds = () if unanswerable else (Gold(context.split()[0], 0),)
+        examples.append(Example(f"{name}{q}", " ".join(words), context, f"{name}{q % articles}", golds))
+    return question_set(name, examples, "2.0")
+
+
+def area(train: QuestionSet, scored: QuestionSet, half: str) -> float:
+    value = auroc(rank(train, scored, half), answerable(scored))
+    assert value is not None
+    return 100 * value
+
+
+def test_planted_word_is_found_only_in_the_half_that_contains_it():
+    train, scored = planted("train", seed=1), planted("other", seed=2)
+    assert area(train, scored, "question") == 100
+    assert area(train, scored, "context") == pytest.approx(50, abs=8)
+
+
+def test_shuffled_labels_are_ranked_at_chance():
+    train = planted("train", seed=3, shuffled=True)
+    assert area(train, planted("other", seed=4, shuffled=True), "question") == pytest.approx(50, abs=8)
+
+
+def test_ordered_word_pairs_are_features():
+    def make_questions(*questions: tuple[str, bool]) -> QuestionSet:
+        golds = {True: (Gold("p", 0),), False: ()}
+        rows = [Example(f"q{i}", text, "p", "t", golds[yes]) for i, (text, yes) in enumerate(questions)]
+        return question_set("made", rows, "2.0")
+
+    train = make_questions(*[("a b", True), ("b a", False)] * 3)
+    scores = rank(train, make_questions(("A b", True), ("b a", False), ("unknown", True)), "question")
+    assert scores[0] > scores[2] > scores[1]
+    np.testing.assert_allclose(scores[0], -scores[1], atol=1e-4)
+    with pytest.raises(DataError, match="fitting needs both answerable and unanswerable"):
+        rank(make_questions(("a", True), ("b", True)), train, "question")
+
+
+def test_command_prints_both_rows_and_refuses_shared_articles(tmp_path, capsys):
+    paths = {name: tmp_path / f"{name}.json" for name in ("train", "other")}
+    for seed, (name, path) in enumerate(paths.items()):
+        write_json(path, write(planted(name, seed=seed)))
+    train, other = map(str, paths.values())
+    assert main(["--train", train, "--data", other]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "question alone: AUC 100.0 (95% 100.0 to 100.0)"
+    assert second.startswith("context alone: AUC ")
+    assert main(["--train", train, "--data", train]) != 0
+    assert "share 40 articles" in capsys.readouterr().err

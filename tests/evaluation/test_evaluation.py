@@ -1,0 +1,391 @@
+"""Fits on calibration, the same scores after training and by ``evaluate --run``, and checkpoints as runs."""
+
+import json
+import math
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from checkpoints import make_checkpoint
+
+from qa_arch import evaluation, load
+from qa_arch.adopt import adopt_model
+from qa_arch.config.compose import compose
+from qa_arch.config.schema import LOSSES, Calibration, validate
+from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import write
+from qa_arch.data.synthetic import generate
+from qa_arch.errors import ConfigError
+from qa_arch.evaluation import calibrate, evaluate_run, predict, score
+from qa_arch.files import write_json
+from qa_arch.metrics.abstention import answerable_probability, fit_answerability, fit_threshold, reliability
+from qa_arch.qa import task
+from qa_arch.qa.loading import load_predictor
+from qa_arch.records import (
+    CALIBRATION,
+    DEV,
+    QUESTIONS,
+    Confidence,
+    RunRecord,
+    SplitFacts,
+    questions_folder,
+    read_questions,
+    read_record,
+    read_scored,
+    write_record,
+)
+from qa_arch.results.columns import runs_table
+from qa_arch.results.systems import load_questions
+from qa_arch.training.run import train
+from qa_arch.types import Candidate, Prediction
+
+INVENTED = generate(4, 5, 1, "calibration")
+TABLE = type("Table", (), {"__len__": lambda self: 9, "truncated_questions": 0, "lost_answers": 0})()
+
+
+def predictions(questions) -> list[Prediction]:
+    """Gold spans or the first letter, with null odds correlated with answerability."""
+    rng, results = np.random.default_rng(0), []
+    for example in questions.examples:
+        gold = example.answers[0] if example.answers and rng.random() < 0.7 else None
+        start, end = (gold.start, gold.end) if gold else (0, 1)
+        best = Candidate(example.context[start:end], start, end, 0.0, 0.5)
+        results.append(Prediction(example.id, best, rng.normal(-1 if example.answerable else 1, 2), 1))
+    return results
+
+
+def calibrated_record(folder, prior, questions=INVENTED, fit="exact"):
+    """Record of a span model with these predictions, calibrated for ``prior``."""
+    config = validate(compose(["experiment=demo"]))
+    config = replace(config, calibration=Calibration(prior, fit), references={})
+    outputs = SimpleNamespace(
+        best_predictions=predictions(questions),
+        fit_temperature=lambda right, threshold: 1.0,
+        confidence=lambda threshold, temperature: np.ones(len(questions)),
+    )
+    predictor = SimpleNamespace(
+        config=config, engine="torch fp32", null_threshold=0.0, temperature=1.0, rank=lambda *_, **__: outputs
+    )
+    reading = predict(predictor, questions, table=TABLE)
+    fits = calibrate(predictor, reading)
+    points, rows = score(predictor, reading, folder, split=CALIBRATION)
+    record = RunRecord(
+        status="ok",
+        name="trial",
+        model="made",
+        seed=1,
+        config={},
+        settings_hash="c",
+        run_hash="c",
+        data={CALIBRATION: SplitFacts(fingerprint="f", protocol="2.0", questions=len(questions))},
+        scores={CALIBRATION: points},
+        rows={CALIBRATION: rows},
+        **vars(fits),
+    )
+    write_record(folder, record)
+    return read_record(folder)
+
+
+@pytest.mark.parametrize("prior", [None, 0.1, 0.9])
+def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
+    record = calibrated_record(tmp_path, prior)
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
+    assert record.threshold.value == pytest.approx(fit_threshold(*columns, prior))
+    fitted = fit_answerability(rows.null_odds, rows.answerable, prior)
+    assert (record.answerability.slope, record.answerability.intercept) == pytest.approx(fitted, rel=1e-3)
+    assert (record.threshold.prior, record.answerability.prior) == (prior, prior)
+    assert (record.threshold.fitted_on, record.answerability.fitted_on) == (CALIBRATION, CALIBRATION)
+    note = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
+    table = runs_table([(tmp_path, record)], split=CALIBRATION)
+    assert f"null threshold fitted on calibration{note}" in table.notes
+
+
+def test_smooth_fit_is_recorded_and_noted(tmp_path):
+    record = calibrated_record(tmp_path, 0.5, fit="smooth")
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
+    assert record.threshold.width == 0.15
+    assert record.threshold.value == pytest.approx(fit_threshold(*columns, 0.5, 0.15))
+    assert record.threshold.value != pytest.approx(fit_threshold(*columns, 0.5))
+    (note,) = [n for n in runs_table([(tmp_path, record)], split=CALIBRATION).notes if "fitted on" in n]
+    assert note.endswith("counted as 50%, F1 smoothed over 0.15 s.d. of the null odds")
+
+
+def test_answerable_ece_column_matches_the_fit(tmp_path):
+    record = calibrated_record(tmp_path, None)
+    rows = load_questions(tmp_path, record, CALIBRATION)
+    probability = answerable_probability(rows.null_odds, *fit_answerability(rows.null_odds, rows.answerable))
+    expected = reliability(probability, rows.answerable).ece
+    columns = ("model", "f1", "answerable_ece")
+    (row,) = runs_table([(tmp_path, record)], split=CALIBRATION, columns=columns).rows
+    assert row["answerable_ece"] == pytest.approx(expected, abs=0.2)
+    uncalibrated = replace(record, answerability=None)
+    (row,) = runs_table([(tmp_path, uncalibrated)], split=CALIBRATION, columns=columns).rows
+    assert row["answerable_ece"] is None
+
+
+@pytest.mark.parametrize(("answerable", "kind"), [(True, "answerable"), (False, "unanswerable")])
+def test_threshold_fitted_on_a_single_kind_of_question_says_so(tmp_path, caplog, answerable, kind):
+    """In log, record and table."""
+    examples = tuple(example for example in INVENTED.examples if example.answerable == answerable)
+    record = calibrated_record(tmp_path, None, replace(INVENTED, examples=examples))
+    assert record.threshold.fitted_on == f"calibration, all {kind}"
+    assert f"the questions are all {kind}, so the null threshold" in caplog.text
+    table = runs_table([(tmp_path, record)], split=CALIBRATION)
+    assert f"null threshold fitted on calibration, all {kind}" in table.notes
+
+
+def test_single_kind_of_question_has_no_prior_and_no_answerability(tmp_path):
+    answerable = tuple(example for example in INVENTED.examples if example.answerable)
+    assert 0 < len(answerable) < len(INVENTED)
+    record = calibrated_record(tmp_path, 0.5, replace(INVENTED, examples=answerable))
+    assert record.answerability is None
+    assert record.threshold.prior is None
+
+
+def test_forced_auc_is_span_f1_plus_auroc():
+    outputs = SimpleNamespace(best_predictions=predictions(INVENTED))
+    scores = task.validation_scores(INVENTED, outputs)
+    odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])
+    answerable = np.array([example.answerable for example in INVENTED.examples])
+    ordered = odds[answerable][:, None] < odds[~answerable][None]
+    assert scores["calibration_auroc"] == pytest.approx(100 * ordered.mean())
+    total = scores["calibration_forced_f1"] + scores["calibration_auroc"]
+    assert scores["calibration_forced_auc"] == pytest.approx(total)
+    all_answerable = replace(
+        INVENTED, examples=tuple(e for e in INVENTED.examples if e.answerable), protocol="1.1"
+    )
+    outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
+    scores = task.validation_scores(all_answerable, outputs)
+    assert scores["calibration_forced_auc"] == scores["calibration_f1"]
+
+
+RUNS = {
+    "span": ["model=bert", "encoder.initializer_range=0.3", "trainer.precision=bf16"],
+    "sequence": ["model=match_lstm/sequence", "glove=none", "encoder.width=8", "model.hidden=6"],
+}
+FILES = ["predictions.json", "null_odds.json"]
+
+
+@pytest.fixture(scope="module", params=RUNS)
+def trained(request, few_questions, tmp_path_factory) -> tuple[str, Path]:
+    """Name of each task and a finished run of it."""
+    name = request.param
+    settings = [
+        "debug=fast",
+        *RUNS[name],
+        *few_questions,
+        "features.cache_dir=null",
+        "trainer.progress=false",
+    ]
+    folder = tmp_path_factory.mktemp(name) / "run"
+    assert train(validate(compose(settings)), folder=folder).status == "ok"
+    return name, folder
+
+
+def unwatched():
+    return nullcontext(lambda done, total: None)
+
+
+def evaluate(folder: Path, **options):
+    """Points of ``evaluate --run`` in the precision the run was trained in."""
+    precision = read_record(folder).precision
+    load = partial(load_predictor, folder, device="cpu", precision=precision)
+    record, split = evaluate_run(folder, load, unwatched, **options)
+    return record.scores[split]
+
+
+def test_every_task_has_a_run():
+    assert set(RUNS) == set(LOSSES)
+
+
+def test_evaluate_reproduces_the_results_of_training(trained):
+    _, folder = trained
+    record = read_record(folder)
+    files = {file: (folder / file).read_bytes() for file in FILES}
+    rows = read_questions(folder)
+    data = {**record.data, DEV: replace(record.data[DEV], name="first name")}
+    scores = {CALIBRATION: record.scores[CALIBRATION]}
+    write_record(folder, replace(record, scores=scores, references={}, data=data))
+    for file in (*FILES, QUESTIONS):
+        (folder / file).unlink()
+    points = evaluate(folder)
+    rescored = read_record(folder)
+    assert points == rescored.scores[DEV] == record.scores[DEV]
+    assert rescored.references.get(DEV, {}) == record.references[DEV]
+    assert len(record.references[DEV]) > 1
+    assert rescored.data == data
+    assert rescored.threshold == record.threshold
+    assert {file: (folder / file).read_bytes() for file in FILES} == files
+    assert read_questions(folder) == rows
+    rows = questions_folder(folder, CALIBRATION)  # calibration has rows but no prediction files
+    assert [path.name for path in rows.iterdir()] == [QUESTIONS]
+    assert len(read_questions(rows)["id"]) == read_record(folder).data[CALIBRATION].questions
+    assert read_record(folder).threshold is not None
+
+
+def test_references_of_another_task_are_refused_before_training(tmp_path):
+    ranker = "+references.mine._target_=qa_arch.nn.losses.SpanLoss"
+    config = validate(compose(["debug=fast", "model=bert", ranker]))
+    with pytest.raises(ConfigError, match=r"references\.mine: SpanLoss has no method predict"):
+        train(config, folder=tmp_path)
+    config = validate(compose(["debug=fast", "model=bert", "+references.random-span.sead=1"]))
+    with pytest.raises(ConfigError, match=r"unknown setting 'references\.random-span\.sead'"):
+        train(config, folder=tmp_path)
+
+
+def test_another_decoder_has_its_own_threshold(trained, tmp_path):
+    """It finds other spans, to whose null odds the run's threshold does not apply."""
+    name, folder = trained
+    if name == "sequence":  # has no search
+        return
+    greedy, original = tmp_path / "greedy", read_record(folder)
+    load = partial(load_predictor, folder, device="cpu", precision=original.precision)
+    decode = "greedy", compose(["decode=greedy"])["decode"]
+    adopt_model([str(folder)], greedy, load, unwatched, decode=decode)
+    points = evaluate(greedy)
+    record = read_record(greedy)
+    predictor = load_predictor(folder, device="cpu", precision=original.precision)
+    predictor.config = validate(record.config)
+    calibration = open_passages(predictor.config.data.calibration)
+    outputs = predictor.rank(calibration)
+    fits = task.fit(calibration, outputs)
+    fitted = fits.threshold.value
+    assert record.null_threshold == points["calibrated"].threshold == fitted != original.null_threshold
+    assert record.temperature == fits.confidence.value != original.temperature
+    assert record.threshold.fitted_on == CALIBRATION
+    assert record.answerability is not None
+
+
+def test_temperature_is_fitted_on_calibration_at_the_threshold(trained):
+    """It is fitted to the answers given at the threshold, and the rows hold the resulting confidence."""
+    _, folder = trained
+    record = read_record(folder)
+    rows = read_questions(questions_folder(folder, CALIBRATION))
+    predictor = load_predictor(folder, device="cpu", precision=record.precision)
+    calibration = open_passages(predictor.config.data.calibration)
+    outputs = predictor.rank(calibration)
+    correct = np.array(rows["exact"]) > 0
+    expected = outputs.fit_temperature(correct, predictor.null_threshold)
+    assert record.confidence == Confidence(method="temperature", value=expected, fitted_on=CALIBRATION)
+    assert predictor.temperature == expected != 1.0
+    confidence = outputs.confidence(predictor.null_threshold, expected)
+    assert rows["confidence"] == pytest.approx(confidence.tolist(), abs=1e-5)
+    answers = [answer.at(predictor.null_threshold) for answer in outputs.predictions()]
+    assert [answer is None for answer in answers] == rows["abstained"]
+
+
+RECORD = Path("runs/checkpoints/tiny-electra")
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Folder with a checkpoint and three question sets."""
+    folder = tmp_path_factory.mktemp("checkpoint-runs")
+    for split, seed in (("dev", 1), ("calibration", 1), ("train", 2)):
+        write_json(folder / f"{split}.json", write(generate(1, 4, seed, split)))
+    texts = [text for e in generate(1, 4, 1, "dev").examples for text in (e.question, e.context)]
+    make_checkpoint("electra", folder / "tiny-electra", texts, max_position_embeddings=96)
+    return folder
+
+
+@pytest.fixture
+def work(prepared, tmp_path, monkeypatch) -> Path:
+    folder = shutil.copytree(prepared, tmp_path / "work")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_checkpoint_gets_record_files_and_table_row(work, qa_arch):
+    code, out, err = qa_arch("evaluate", "--json", "--run", "tiny-electra", "--data", "dev.json")
+    assert code == 0, err
+    record = read_record(RECORD)
+    assert (record.status, record.name, record.model) == ("ok", "checkpoints", "tiny-electra")
+    assert {name: point.flat() for name, point in record.scores["dev"].items()} == json.loads(out)
+    assert (record.threshold.value, record.threshold.fitted_on) == (0.0, "nothing")
+    assert record.precision == "fp32"
+    assert record.parameters.total == sum(record.parameters.blocks.values()) > 1000
+    assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
+    assert not {"optim", "trainer"} & set(record.config)  # its training is unknown
+    predictions = json.loads((RECORD / "predictions.json").read_text())
+    assert list(predictions) == read_questions(RECORD)["id"]
+    command = ("evaluate", "--data", "dev.json", "--predictions", str(RECORD / "predictions.json"))
+    f1 = record.scores["dev"]["calibrated"].f1
+    assert json.loads(qa_arch(*command)[1])["f1"] == f1
+    table = qa_arch("tables", "--format", "markdown")[1]
+    assert f"| tiny-electra | {record.scores['dev']['calibrated'].exact:.1f} | {f1:.1f} |" in table
+    assert "downloaded; what it was trained on is not known" in table
+    assert qa_arch("show", str(RECORD))[0] == 0
+
+
+def test_loaded_checkpoint_answers_as_it_was_scored(work, qa_arch):
+    """From its record it uses the recorded threshold and windows, from its own folder the defaults."""
+    options = ("--folder", "fitted", "--calibration", "calibration.json", "--set", "features.max_length=64")
+    for command in (
+        ("adopt", "tiny-electra", *options),
+        ("evaluate", "--run", "fitted", "--data", "dev.json"),
+    ):
+        code, _, err = qa_arch(*command)
+        assert code == 0, err
+    record, predictions = read_record("fitted"), json.loads(Path("fitted/predictions.json").read_text())
+    qa = load("fitted", device="cpu")
+    assert qa.null_threshold == record.threshold.value != 0
+    examples = generate(1, 4, 1, "dev").examples
+    answers = qa([e.question for e in examples], [e.context for e in examples])
+    assert {e.id: answer.text for e, answer in zip(examples, answers, strict=True)} == predictions
+    plain = load("tiny-electra", device="cpu")
+    assert plain.null_threshold == 0
+    assert plain.config.features.max_length == 96
+    answer = plain(examples[0].question, examples[0].context, null_threshold=math.inf)
+    assert examples[0].context[answer.start : answer.end] == answer.text != ""
+
+
+def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
+    assert qa_arch("adopt", "tiny-electra", "--calibration", "calibration.json")[0] == 0
+    assert qa_arch("evaluate", "--run", str(RECORD), "--data", "dev.json")[0] == 0
+    record = read_record(RECORD)
+    assert record.threshold.fitted_on == "calibration"
+    fitted, plain = (record.scores["calibration"][name] for name in ("calibrated", "threshold_0"))
+    assert fitted.threshold == record.threshold.value == record.scores["dev"]["calibrated"].threshold
+    assert fitted.f1 == max(point.f1 for point in (fitted, plain))
+    assert record.facts("calibration").titles == tuple(sorted(generate(1, 4, 1, "calibration").titles))
+    assert not (RECORD / "sets" / "calibration" / "predictions.json").exists()
+    code, _, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "calibration.json")
+    assert (code, "settings or calibration" in err) == (5, True)
+    code, _, err = qa_arch("evaluate", "--run", str(RECORD), "--data", "calibration.json")
+    assert (code, "shares 1 article" in err) == (4, True)
+
+
+def test_first_sets_of_a_checkpoint_scored_at_once_are_both_recorded(work, qa_arch, monkeypatch):
+    """The first commands on a checkpoint: each would make its set the dev set."""
+    reference_scores, others = evaluation.reference_scores, iter(["train.json"])
+
+    def interrupted(*arguments):
+        for file in others:
+            assert qa_arch("evaluate", "--run", "tiny-electra", "--data", file)[0] == 0
+        return reference_scores(*arguments)
+
+    monkeypatch.setattr(evaluation, "reference_scores", interrupted)
+    assert qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")[0] == 0
+    record = read_scored(RECORD)
+    scored = {record.fingerprint(split) for split in record.scores}
+    assert scored == {open_passages(file).fingerprint for file in ("dev.json", "train.json")}
+
+
+@pytest.mark.parametrize("options", [["--precision", "bf16"], ["--calibration", "calibration.json"]])
+def test_other_settings_need_another_record(work, qa_arch, options):
+    qa_arch("evaluate", "--run", "tiny-electra", "--data", "dev.json")
+    before = (RECORD / "run.json").read_bytes()
+    command = ("adopt", "tiny-electra", *options)
+    code, _, err = qa_arch(*command)
+    assert (code, "holds the record of tiny-electra" in err) == (5, True)
+    assert (RECORD / "run.json").read_bytes() == before
+    assert qa_arch(*command, "--folder", "runs/checkpoints/other")[0] == 0
+    assert qa_arch("evaluate", "--run", "runs/checkpoints/other", "--data", "dev.json")[0] == 0
+    assert qa_arch("compare", "runs", "--baseline", "no-such")[2].count("tiny-electra") == 2  # two systems
