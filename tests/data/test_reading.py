@@ -356,6 +356,8 @@ def test_folders_globs_and_lists_keep_their_order(tmp_path):
     assert ids([tmp_path / "c.json", tmp_path / "a.json"]) == "ca"
     assert read([tmp_path / "c.json", tmp_path / "a.json"]).name == "c+a"
     assert read(tmp_path).name == tmp_path.name
+    (tmp_path / "d.ndjson").write_text(json.dumps(flat("d", {"1204": 30})))
+    assert read(tmp_path / "d.ndjson").name == "d"
     assert open_passages(str(tmp_path / "a.json"), name="mine").name == "mine"
 
 

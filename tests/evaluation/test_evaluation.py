@@ -152,6 +152,7 @@ def test_single_kind_of_question_has_no_prior_and_no_answerability(tmp_path):
 def test_forced_auc_is_span_f1_plus_auroc():
     outputs = SimpleNamespace(best_predictions=predictions(INVENTED))
     scores = task.validation_scores(INVENTED, outputs)
+    assert {*scores, "calibration_loss"} == set(task.MONITORED)
     odds = np.array([prediction.null_odds for prediction in outputs.best_predictions])
     answerable = np.array([example.answerable for example in INVENTED.examples])
     ordered = odds[answerable][:, None] < odds[~answerable][None]

@@ -83,6 +83,11 @@ def test_steps_can_be_chained(parent, smaller):
         smaller(sparse, "magnitude", name="no", sparsity=0.4)
 
 
+def test_a_structure_is_traced_with_as_many_windows_as_there_are(parent, smaller, monkeypatch):
+    monkeypatch.setattr(pruning, "SAMPLE", 10_000)
+    assert read_record(smaller(parent, "widths", keep=24, windows=8)).model == "bert-ffn24"
+
+
 def test_importance_is_estimated_on_training_windows_only(parent, smaller, monkeypatch, sources):
     batches: list = []
     real = pruning.importance
