@@ -252,7 +252,8 @@ def test_limited_epochs_have_whole_steps_and_the_schedule_ends_with_them(run_tra
     assert 0 <= last.lr < 1e-9 < first.lr
 
 
-MONITOR = "+callbacks.stats._target_=pytorch_lightning.callbacks.DeviceStatsMonitor"
+CALLBACKS = "pytorch_lightning.callbacks"
+MONITOR = f"+callbacks.stats._target_={CALLBACKS}.DeviceStatsMonitor"
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -293,27 +294,12 @@ def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("section", "message"),
     [
-        (
-            {"_target_": "pytorch_lightning.callbacks.Timer", "duratoin": "x"},
-            "did you mean 'callbacks.x.duration",
-        ),
-        (
-            {"_target_": "pytorch_lightning.callbacks.Timer", "duration": "soon"},
-            "Timer: .* is not a valid duration",
-        ),
-        (
-            {"_target_": "pytorch_lightning.callbacks.ModelCheckpoint"},
-            "ModelCheckpoint: a run keeps its best and",
-        ),
-        (
-            {"_target_": "pytorch_lightning.callbacks.LearningRateMonitor"},
-            "a run logs the rates of its groups",
-        ),
-        ({"_target_": "pytorch_lightning.callbacks.EMAWeightAveraging"}, "not be those that were validated"),
-        (
-            {"_target_": "pytorch_lightning.callbacks.OnExceptionCheckpoint", "dirpath": "/"},
-            "a run keeps its best",
-        ),
+        ({"_target_": f"{CALLBACKS}.Timer", "duratoin": "x"}, "did you mean 'callbacks.x.duration"),
+        ({"_target_": f"{CALLBACKS}.Timer", "duration": "soon"}, "Timer: .* is not a valid duration"),
+        ({"_target_": f"{CALLBACKS}.ModelCheckpoint"}, "ModelCheckpoint: a run keeps its best and"),
+        ({"_target_": f"{CALLBACKS}.LearningRateMonitor"}, "a run logs the rates of its groups"),
+        ({"_target_": f"{CALLBACKS}.EMAWeightAveraging"}, "not be those that were validated"),
+        ({"_target_": f"{CALLBACKS}.OnExceptionCheckpoint", "dirpath": "/"}, "a run keeps its best"),
         (
             {"_target_": "qa_arch.training.loggers.Outcome"},
             "Outcome is not a subclass of Lightning's Callback",
