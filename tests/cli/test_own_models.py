@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from pages import BLOCK, ROOT, commands
 
 from qa_arch.cli import own_models
+from qa_arch.cli.main import main
 from qa_arch.cli.own_models import explain
 from qa_arch.config.compose import compose
 from qa_arch.config.find import use_config_dir
@@ -76,9 +78,6 @@ def test_existing_files_are_not_changed(tmp_path, taken, qa_arch):
     code, _, err = qa_arch("new-model", "gated", "--into", "mine")
     assert (code, "already exists and was not changed" in err) == (1, True), err
     assert files(tmp_path / "mine") == [taken]
-
-
-# Mistakes -------------------------------------------------------------------------------------------
 
 
 def plant(name: str, *changes: tuple[str, str]) -> Path:
@@ -297,3 +296,30 @@ def test_loss_that_returns_a_mean_is_refused(quick, qa_arch):
     assert code == 1
     expected = r"mine/mean_loss/loss.py:5: Mean returns \(\), expected \(B,\) = \(4,\)"
     assert re.search(expected, err.splitlines()[-1])
+
+
+PAGE = (ROOT / "docs" / "your_model.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_worked_example_runs(quick, capsys):
+    calls = commands(PAGE)
+    assert main(calls[0]) == 0
+    sources = [block for block in BLOCK.findall(PAGE) if block.startswith("# mine/")]
+    assert len(sources) == 4
+    for block in sources:
+        first, _, text = block.partition("\n")
+        path = Path(first.removeprefix("# "))
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    (checked,) = (call for call in calls if call[0] == "check-model" and "loss=near" in call)
+    assert main(checked) == 0, capsys.readouterr().out
+    assert "8 of 8 checks passed" in capsys.readouterr().out
+    own = [call for call in calls if call[0] == "train" and "--trust" in call]
+    (trained,) = (call for call in own if "-m" not in call)
+    assert main([*trained, *quick[1:], "loss=near"]) == 0
+    (swept,) = (call for call in own if "-m" in call)
+    single_seed = ["seed=1" if word == "seed=1,2,3" else word for word in swept]
+    capsys.readouterr()
+    assert main([*single_seed, "--dry-run", "sweep.folder=sweep"]) == 0
+    assert capsys.readouterr().out.count(" run ") == 4

@@ -80,7 +80,7 @@ FAULTS = (
           test="baselines/test_match_lstm",
           old="self.preprocess(question, question_mask)", new="self.preprocess(question, ~question_mask)"),
     Fault(name="biases of the paper and the default are swapped", at="MatchReader.__init__",
-          test="test_params_command",
+          test="test_match_lstm_has_the_published_counts",
           old='self.all_biases = lstm == "paper"', new='self.all_biases = lstm != "paper"'),
     Fault(name="ensemble averages log-probabilities", at="loading:log_mean",
           test="test_probabilities_of_start_end_and_null_are_averaged",

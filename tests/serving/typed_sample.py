@@ -1,4 +1,4 @@
-"""The types that a checker must infer for the Python API; ``test_typing`` runs mypy on this file."""
+"""The types that a checker must infer for the Python API; ``test_reader.py`` runs mypy on this file."""
 
 from collections.abc import Iterator
 from typing import assert_type

@@ -1,4 +1,4 @@
-"""The hub's real clients against a local hub: faults, revisions, restricted repositories, uploads."""
+"""The hub's real clients against a local hub: faults, revisions, restrictions, uploads, whole commands."""
 
 import logging
 import os
@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from logging.handlers import BufferingHandler
 
 import huggingface_hub
@@ -18,11 +19,15 @@ from transformers import PretrainedConfig
 from qa_arch import hub
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
+from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
+from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, UnavailableError
+from qa_arch.files import write_json
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.store import open_tokenizer
 from qa_arch.nn.encoder_factory import build_encoder
+from qa_arch.records import DEV, read_record
 from qa_arch.training.jobs import require_hub
 
 
@@ -343,3 +348,54 @@ def test_libraries_report_nothing_to_their_makers(set_by_user, expected):
     environment |= dict.fromkeys(names, set_by_user) if set_by_user else {}
     command = [sys.executable, "-c", QUIET]
     assert subprocess.check_output(command, env=environment, text=True).strip() == expected
+
+
+def test_training_and_what_follows_it(online, repositories, qa_arch, tmp_path, monkeypatch):
+    """Records name the weights that a run started from, and the official file is the hub's set."""
+    shutil.copytree(repositories, online.root)
+    commit = online.commit(online.folder("models", "tiny/bert", "main"))
+    files = {f"{split}.jsonl": rows(questions) for split, questions in QUESTIONS.items()}
+    online.add("datasets", "tiny/set", {"README.md": data_card(), **files})
+    monkeypatch.chdir(tmp_path)
+    settings = [
+        *("model=bert", "experiment=squad2", "encoder.name=tiny/bert@main", "logger=none"),
+        *("data.train=hub:tiny/set:train", "data.dev=hub:tiny/set:validation"),
+        *("features.max_length=64", "features.stride=16", "features.max_question=24"),
+        *("trainer.max_steps=2", "trainer.progress=false", "trainer.accelerator=cpu"),
+    ]
+    code, _, err = qa_arch("train", *settings, "--folder", "online")
+    assert code == 0, err
+    record = read_record("online")
+    assert record.initial.commit == commit
+    official = write(QUESTIONS["validation"])
+    for article in official["data"]:
+        for paragraph in article["paragraphs"]:
+            for question in paragraph["qas"]:
+                if question["is_impossible"]:
+                    question["plausible_answers"] = [{"text": paragraph["context"][:3], "answer_start": 0}]
+    write_json("dev.json", official)
+    assert qa_arch("show", "online", "--data", "dev.json")[0] == 0
+    hub.go_offline()
+    online.requests.clear()
+    code, _, err = qa_arch("train", *settings, "seed=14", "--folder", "offline")
+    assert code == 0, err
+    assert online.requests == []
+    again = read_record("offline")
+    assert again.initial == record.initial
+    assert again.fingerprint(DEV) == record.fingerprint(DEV)
+    assert qa_arch("compare", "online", "offline", "--data", "dev.json")[0] == 0
+
+
+@pytest.mark.slow
+def test_set_of_the_size_of_squad_is_read_as_it_is(online):
+    """130,319 rows, in Arrow batches."""
+    few = QUESTIONS["train"].examples
+    examples = [
+        replace(few[row % len(few)], id=str(row), title=f"Article {row // 295}") for row in range(130_319)
+    ]
+    whole = question_set("full", examples, "2.0")
+    online.add("datasets", "tiny/full", {"README.md": data_card(), "train.jsonl": rows(whole)})
+    read = open_passages("hub:tiny/full:train")
+    assert len(read) == 130_319
+    assert read.fingerprint == whole.fingerprint
+    assert len(read.titles) == 442

@@ -1,5 +1,6 @@
-"""Locks are released, and child processes end, however their process ends."""
+"""Locks are released, and child processes end, however their process ends; garbage collection is restored."""
 
+import gc
 import os
 import resource
 import signal
@@ -13,7 +14,7 @@ from kills import alive, survivors
 import qa_arch.process
 from qa_arch.errors import RunError
 from qa_arch.files import LOCK, descriptors, hold, holder
-from qa_arch.process import LINUX, PARENT, module_command, start
+from qa_arch.process import LINUX, PARENT, gc_disabled, module_command, start
 
 HOLDER = """
 import sys, time
@@ -179,3 +180,20 @@ def test_children_import_from_where_their_parent_does(tmp_path, monkeypatch, mod
     child = start(module_command(module), cwd=foreign)
     assert child.wait(60) == 0
     assert not (foreign / "planted").exists()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_gc_is_disabled_inside_and_restored_afterwards(before):
+    (gc.enable if before else gc.disable)()
+    try:
+        with gc_disabled():
+            with gc_disabled():
+                assert not gc.isenabled()
+            assert not gc.isenabled()
+        assert gc.isenabled() == before
+        with pytest.raises(ValueError, match="no"), gc_disabled():
+            raise ValueError("no")
+        assert gc.isenabled() == before
+        assert [gc_disabled()(gc.isenabled)() for _ in range(2)] == [False, False]  # as a decorator
+    finally:
+        gc.enable()

@@ -1,4 +1,4 @@
-"""A single fit: gradients, losses, the best epoch, epochs cut short, checks of output shapes."""
+"""A single fit: rates and schedules, gradients, losses, the best epoch, epochs cut short, output shapes."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -7,35 +7,158 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.strategies import DDPStrategy
+from torch import nn
 
 from baselines.transformer import TransformerSpan
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.features.batches import Collator
 from qa_arch.models import store
+from qa_arch.nn.encoder import WordEncoder
 from qa_arch.nn.features import forward_flops
 from qa_arch.nn.losses import SpanLoss
 from qa_arch.qa import task
+from qa_arch.training.checkpoint import BestWeights
 from qa_arch.training.fit import fit, span_fitting
-from qa_arch.training.module import OutputError, TrainingModule
+from qa_arch.training.module import OutputError, TrainingModule, make_optimizer, parameter_groups, schedule
 
 
-@pytest.fixture(autouse=True)
-def model_folder(tmp_path):
-    """A run makes the folder of its model before it fits."""
-    (tmp_path / "model").mkdir()
+class Deep(WordEncoder):
+    """An embedding and two layers."""
+
+    def __init__(self) -> None:
+        super().__init__(3, 2)
+        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = Deep()
+        self.head = nn.Linear(2, 2)
+
+
+def rates(model: nn.Module, **settings) -> dict[str, tuple[float, float]]:
+    """Parameter name -> (learning rate, weight decay)."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    defaults = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1}
+    groups = parameter_groups(model, **(defaults | settings))
+    return {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
+
+
+def test_head_has_its_own_rate():
+    actual = rates(Model(), head_lr=5.0)
+    assert actual == {
+        "encoder.embedding.weight": (1.0, 0.1),
+        "encoder.layers.0.weight": (1.0, 0.1),
+        "encoder.layers.0.bias": (1.0, 0.0),
+        "encoder.layers.1.weight": (1.0, 0.1),
+        "encoder.layers.1.bias": (1.0, 0.0),
+        "head.weight": (5.0, 0.1),
+        "head.bias": (5.0, 0.0),
+    }
+
+
+def test_other_modules_named_encoder_belong_to_the_head():
+    model = Model()
+    model.encoder = nn.LSTM(2, 2)
+    assert {rate for rate, _ in rates(model, head_lr=5.0).values()} == {5.0}
+
+
+def test_frozen_parameters_are_in_no_group():
+    model = Model()
+    model.encoder.embedding.requires_grad_(False)
+    assert "encoder.embedding.weight" not in rates(model)
+    assert len(rates(model)) == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("linear", [0.5, 1.0, 1.0, 0.75, 0.5, 0.25, 0.0]),
+        ("constant", [0.5, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]),
+        ("cosine", [0.5, 1.0, 1.0, 0.853553, 0.5, 0.146447, 0.0]),
+    ],
+)
+def test_schedule_factor_at_each_step(kind, expected):
+    """Six steps, a third of them warm-up: the first step is not zero, the factor after the last one is."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=2.0)
+    scheduler = schedule(optimizer, kind, steps=6, warmup=1 / 3)
+    actual = []
+    for _ in range(7):
+        actual.append(optimizer.param_groups[0]["lr"] / 2.0)
+        optimizer.step()
+        scheduler.step()
+    assert actual == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("adamax", torch.optim.Adamax)])
+def test_optimizer_has_its_name(name, kind):
+    groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": 0.002, "weight_decay": 0.0}]
+    assert type(make_optimizer(name, groups, fused=name == "adamw")) is kind
+
+
+MEASURES = ("f1", "exact", "loss", "forced_auc")
+EPOCHS = [
+    {f"calibration_{name}": value for name, value in zip(MEASURES, row, strict=True)}
+    for row in (
+        (40.0, 38.0, 2.0, 110.0),
+        (52.0, 44.0, 1.4, 109.0),
+        (float("nan"), 47.0, 1.6, 121.0),
+        (55.0, 46.0, 1.9, 120.0),
+    )
+]
+
+
+def run_epochs(select: str, patience: int = 0) -> tuple[list[int], int | None, int]:
+    """Saved epochs, best epoch and number of epochs trained on the scores of ``EPOCHS``."""
+    saved: list[int] = []
+    trainer = SimpleNamespace(current_epoch=0, should_stop=False)
+    module = SimpleNamespace(parts=SimpleNamespace(monitor=None))
+    best = BestWeights(lambda trainer: saved.append(trainer.current_epoch), select, patience)
+    for epoch, metrics in enumerate(EPOCHS):
+        trainer.current_epoch = epoch
+        trainer.callback_metrics = {name: torch.tensor(value) for name, value in metrics.items()}
+        best.on_validation_end(trainer, module)
+        if trainer.should_stop:
+            return saved, best.epoch, epoch + 1
+    return saved, best.epoch, len(EPOCHS)
+
+
+@pytest.mark.parametrize(
+    ("select", "saved"),
+    [
+        ("f1", [0, 1, 3]),
+        ("exact", [0, 1, 2]),
+        ("loss", [0, 1]),
+        ("forced_auc", [0, 2]),
+        ("last", [0, 1, 2, 3]),
+    ],
+    ids=str,
+)
+def test_best_epoch_by_each_criterion(select, saved):
+    assert run_epochs(select) == (saved, saved[-1], 4)
+
+
+@pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])
+def test_patience_counts_epochs_without_improvement(select, patience, trained):
+    assert run_epochs(select, patience)[2] == trained
+
+
+def fit_parts(config, parts, folder, **options):
+    """``fit`` without the rest of a run, which makes the folder of its model first."""
+    (folder / "model").mkdir(parents=True)
+    return fit(config, span_fitting(config, parts), folder, **options)
 
 
 @pytest.fixture
 def run_fit(configure, tmp_path):
-    """``run_fit(*overrides)``: fit without the rest of a run; returns the parts and the result of ``fit``."""
+    """``run_fit(*overrides)``: the parts of a run and the result of ``fit_parts``."""
 
     def run(*overrides: str, name: str = "fit"):
         config = configure(*overrides)
         torch.manual_seed(config.seed)
         parts = task.assemble(config)
-        (tmp_path / name / "model").mkdir(parents=True)
-        result = fit(config, span_fitting(config, parts), tmp_path / name)
-        return parts, result
+        return parts, fit_parts(config, parts, tmp_path / name)
 
     return run
 
@@ -77,7 +200,7 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
     sizes: list[int] = []
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", compare)
     before_step(lambda module, batch, batch_idx: batches.append(batch))
-    fit(config, span_fitting(config, parts), tmp_path)
+    fit_parts(config, parts, tmp_path)
     assert sum(sizes) == total
     assert sizes[-1] == total % (4 * accumulate)
     assert max(errors) < 1e-6
@@ -126,7 +249,7 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2", f"optim.clip={limit}")
     parts = task.assemble(config)
-    fit(config, span_fitting(config, parts), tmp_path)
+    fit_parts(config, parts, tmp_path)
     assert len(unclipped) == 3
     for before, after in zip(unclipped, clipped, strict=True):
         assert before.norm() > 10 * limit
@@ -179,9 +302,8 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog)
         def on_train_batch_end(self, *_):
             torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
 
-    options = {"callbacks": [Diverge()]}
     with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
-        fit(config, span_fitting(config, parts), tmp_path, **options)
+        fit_parts(config, parts, tmp_path, callbacks=[Diverge()])
     assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
 
 
@@ -239,21 +361,21 @@ def test_wrong_model_output_is_reported_with_field_and_location(
     config, forward = configure(), TransformerSpan.forward
     monkeypatch.setattr(TransformerSpan, "forward", lambda self, batch: change(forward(self, batch)))
     with pytest.raises(OutputError, match=rf"\.py:\d+: .*forward:? {message}"):
-        fit(config, span_fitting(config, task.assemble(config)), tmp_path)
+        fit_parts(config, task.assemble(config), tmp_path)
 
 
 def test_wrong_loss_shape_is_reported(configure, tmp_path):
     config = configure()
     parts = replace(task.assemble(config), loss=lambda logits, labels: logits.start.new_zeros(()))
     with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
-        fit(config, span_fitting(config, parts), tmp_path)
+        fit_parts(config, parts, tmp_path)
 
 
 def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
     config = configure("trainer.epochs=2")
     parts = task.assemble(config)
     alone = replace(parts, sets={"train": parts.sets["train"]}, tables={"train": parts.tables["train"]})
-    epochs, best = fit(config, span_fitting(config, alone), tmp_path)
+    epochs, best = fit_parts(config, alone, tmp_path)
     assert (len(epochs), best) == (2, 1)
     last = _copy(parts.model)
     store.load_weights(tmp_path / "model", parts.model)

@@ -1,32 +1,187 @@
-"""Several ranks take the same steps as one process and give the same answers."""
+"""Several ranks: launched in any way, they train and rank as one process, resume exactly and end together."""
 
+import csv
 import json
 import os
+import socket
 import subprocess
 import sys
-from dataclasses import replace
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
 from itertools import pairwise
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.distributed as dist
 from ranks import run_ranks
+from safetensors.torch import load_file
 
 from qa_arch.data.question_sets import question_set
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
+from qa_arch.process import Launched, launched
 from qa_arch.provenance import Identity
 from qa_arch.qa import files as formats
 from qa_arch.qa import task
 from qa_arch.qa.search import SpanCollector
-from qa_arch.records import BatchSizes
+from qa_arch.records import BatchSizes, RunRecord, read_record, write_record
 from qa_arch.tensors import SpanLogits
 from qa_arch.training import ranks
-from qa_arch.training.module import gather
-from qa_arch.training.ranks import OUT_OF_MEMORY
+from qa_arch.training.fit import fit, span_fitting
+from qa_arch.training.module import TrainingModule, gather
+from qa_arch.training.ranks import OUT_OF_MEMORY, exit_when_lost
 
+TWO = ("trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nnodes", "2", "--nproc-per-node", "1")
+RENDEZVOUS = {"LOCAL_RANK": "0", "MASTER_ADDR": "a", "MASTER_PORT": "1"}
+SLURM_STEP = {
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NUM_NODES": "2",
+    "SLURM_STEP_TASKS_PER_NODE": "4(x2)",
+    "SLURM_PROCID": "5",
+    "SLURM_LOCALID": "1",
+    "SLURM_NODEID": "1",
+    "SLURM_STEP_NODELIST": "gpu[03-04]",
+    "SLURM_JOB_ID": "123456",
+}
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"LOCAL_RANK": "1", "WORLD_SIZE": "2"}, None),  # a rank started by the run itself
+        ({"RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", **RENDEZVOUS}, Launched(5, 8, 4)),
+        ({"RANK": "1", "WORLD_SIZE": "2", **RENDEZVOUS}, Launched(1, 2, 2)),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, Launched(0, 1, 1)),
+        (
+            {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2", **RENDEZVOUS},
+            Launched(3, 4, 2),
+        ),
+        (SLURM_STEP, Launched(5, 8, 4)),
+        ({"SLURM_NTASKS": "8", "SLURM_PROCID": "0"}, None),  # the batch script itself, before srun
+        (SLURM_STEP | {"SLURM_STEP_NUM_TASKS": "1"}, None),
+    ],
+)
+def test_launcher_is_read_from_the_environment(environ, expected):
+    assert launched(dict(environ)) == expected
+
+
+def test_slurm_step_sets_the_variables_of_torchrun():
+    """Each step of each job gets a port of its own."""
+    environ = dict(SLURM_STEP)
+    assert launched(environ) == launched(environ)
+    actual = [environ[name] for name in ("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT")]
+    assert actual == ["1", "1", "gpu03", "23456"]
+    ports = set()
+    for job in range(123456, 123466):
+        for step in range(20):
+            environ = SLURM_STEP | {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": str(step)}
+            launched(environ)
+            ports.add(int(environ["MASTER_PORT"]))
+    assert len(ports) == 200
+    assert 20000 <= min(ports) <= max(ports) < 40000
+
+
+@pytest.mark.parametrize(
+    ("nodes", "host"),
+    [
+        ("login,gpu1", "login"),
+        ("gpu[03-05,9],login", "gpu03"),
+        ("gpu[9,03-05]-ib,login", "gpu9-ib"),
+        ("rack[1-2]n[01-04],rack3n1", "rack1n01"),
+    ],
+)
+def test_master_address_is_the_first_host_of_a_slurm_step(nodes, host):
+    environ = SLURM_STEP | {"SLURM_STEP_NODELIST": nodes}
+    launched(environ)
+    assert environ["MASTER_ADDR"] == host
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"RANK": "2", "WORLD_SIZE": "2", **RENDEZVOUS}, "are inconsistent"),
+        ({"RANK": "0", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "2", **RENDEZVOUS}, "are inconsistent"),
+        (
+            {"RANK": "2", "WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "1", "GROUP_WORLD_SIZE": "2", **RENDEZVOUS},
+            r"3 processes on 2 machines, not equally many on each \(1 on this one\); give the same --nproc",
+        ),
+        ({"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}, "not MASTER_ADDR, MASTER_PORT"),
+        (SLURM_STEP | {"SLURM_STEP_NUM_TASKS": "7"}, "7 processes on 2 machines, not equally many on each"),
+        (SLURM_STEP | {"SLURM_STEP_TASKS_PER_NODE": "5,3"}, r"not equally many on each \(5,3\)"),
+        ({"RANK": "one", "WORLD_SIZE": "2", **RENDEZVOUS}, "RANK='one' in the environment is not a number"),
+    ],
+)
+def test_inconsistent_launch_environment_is_refused(environ, message):
+    with pytest.raises(ConfigError, match=message):
+        launched(environ)
+
+
+def test_more_devices_than_processes_are_refused(few_questions, monkeypatch, qa_arch):
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", **RENDEZVOUS}.items():
+        monkeypatch.setenv(name, value)
+    for arguments, message in (
+        (("trainer.devices=4",), "trainer.devices=4, but 2 processes were started"),
+        (("--models", "bert,albert"), "--models asks for several"),
+    ):
+        code, _, err = qa_arch("train", *arguments, *few_questions, "debug=fast")
+        assert (code, message in err) == (2, True)
+
+
+@pytest.mark.slow
+def test_torchrun_matches_self_started_ranks(run_training, tiny_run, tmp_path):
+    """Two agents with one process each, as on two nodes: weights are identical bit for bit, a finished run is
+    not repeated, and another config is refused."""
+    two = (*TWO, "trainer.devices=2", "trainer.strategy=ddp", "trainer.epochs=2")
+    own = run_training(*two, name="own")
+    assert own.record.strategy == "ddp"
+    folder = tmp_path / "torchrun"
+    settings = [*TWO, "trainer.strategy=ddp", "trainer.epochs=2", f"runs_dir={tmp_path}"]
+    command = ["train", *tiny_run(*settings), "--folder", str(folder), "--resume"]
+    assert torchrun(command) == [0, 0]
+    record = read_record(folder)
+    assert record.status == "ok"
+    assert record.batch == own.record.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
+    assert record.config["trainer"]["devices"] == 2
+    assert (folder / "model" / "model.safetensors").read_bytes() == own.weights
+    assert record.scores == own.record.scores
+    assert record.run_hash == own.record.run_hash
+    before = (folder / "run.json").stat().st_mtime_ns
+    assert torchrun(command) == [0, 0]
+    assert torchrun([*command, "seed=14"]) != [0, 0]
+    assert (folder / "run.json").stat().st_mtime_ns == before
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def torchrun(arguments: list[str]) -> list[int]:
+    """Exit codes of two agents, standing in for two nodes."""
+    rendezvous = ["--master-addr", "127.0.0.1", "--master-port", str(free_port())]
+    agents = [
+        subprocess.Popen(
+            [*TORCHRUN, "--node-rank", str(node), *rendezvous, "-m", "qa_arch.cli.main", *arguments],
+            env=os.environ | {"OMP_NUM_THREADS": "1"},
+            stderr=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+        for node in (0, 1)
+    ]
+    output = [agent.communicate(timeout=240)[1] for agent in agents]
+    sys.stderr.write("\n".join(text.decode(errors="replace")[-3000:] for text in output))
+    return [agent.returncode for agent in agents]
+
+
+FROZEN = ("trainer.epochs=2", "optim.clip=0", "optim.lr=1e-9")
+"""The weights hardly change, so that the gradient of a step depends on its windows alone."""
 QUESTIONS = (1, 5, 7)
 SCRIPTS = "Zoë Ångström sang «Ωmega ½» in 東京 🎻 before the Łódź choir, naïve façade — там, где снег. " * 8
 
@@ -81,9 +236,6 @@ def test_gathered_ranking_matches_a_single_process(configure, tmp_path, world):
     assert any(not row["text"].isascii() for rows in texts.values() for row in rows)
 
 
-FROZEN = ("trainer.epochs=2", "trainer.accumulate=2", "optim.clip=0", "optim.lr=1e-9")
-
-
 def test_two_devices_match_one_device(run_training, before_step, monkeypatch):
     """Ranks x batch size x accumulation of 2 x 2 x 2 and 1 x 4 x 2: each step has the same windows.
 
@@ -99,8 +251,9 @@ def test_two_devices_match_one_device(run_training, before_step, monkeypatch):
     monkeypatch.setattr(dist, "broadcast_object_list", counted)
     before_step(lambda module, batch, batch_idx: in_steps.append((batch_idx, counts[0])))
     before = dict(os.environ)
-    single = run_training(*FROZEN, "trainer.batch_size=4", name="one").record
-    double = run_training(*FROZEN, "trainer.batch_size=2", "trainer.devices=2", name="two").record
+    settings = (*FROZEN, "trainer.accumulate=2")
+    single = run_training(*settings, "trainer.batch_size=4", name="one").record
+    double = run_training(*settings, "trainer.batch_size=2", "trainer.devices=2", name="two").record
     assert dict(os.environ) == before
     assert (double.status, double.strategy) == ("ok", "ddp")
     assert double.batch == BatchSizes(micro=2, accumulate=2, devices=2, global_size=8)
@@ -139,3 +292,184 @@ def test_out_of_memory_on_another_rank_is_reported_as_such(monkeypatch, tmp_path
     ):
         raise RuntimeError("Connection closed by peer")
     assert raised.type is error
+
+
+PROGRAM = Path(__file__).parents[1] / "fits.py"
+SPLIT = {
+    8: ("trainer.batch_size=2", "trainer.accumulate=2"),  # 2 ranks: 8 + 8 + 5 windows of 21
+    4: ("trainer.batch_size=1", "trainer.accumulate=2"),  # the last step has one window, and rank 1 none
+}
+"""Global batch size -> its split over two ranks."""
+RESUMED = ("trainer.epochs=2", "trainer.batch_size=2", "trainer.accumulate=2", "encoder.hidden_dropout=0.1")
+
+
+@pytest.fixture(scope="module")
+def pair(configure_once, tmp_path_factory) -> Path:
+    """Folder with the results of all fits below, run by a single pair of ranks."""
+    folder = tmp_path_factory.mktemp("pair")
+    checkpoints = "trainer.checkpoint_minutes=1e-9"
+    resumed = configure_once(*RESUMED, checkpoints)
+    fsdp = configure_once(*FROZEN, *SPLIT[8], checkpoints, "trainer.strategy=fsdp", "trainer.log_every=1")
+    fits = [
+        *(
+            {"name": f"ddp-{size}", "config": configure_once(*FROZEN, *split)}
+            for size, split in SPLIT.items()
+        ),
+        {"name": "fsdp-first", "folder": "fsdp", "stop": 4, "config": fsdp},  # 3 checkpoints per epoch
+        {"name": "fsdp-second", "folder": "fsdp", "resume": True, "config": fsdp},
+        {"name": "uninterrupted", "config": resumed},
+        {"name": "first", "folder": "resumed", "stop": 4, "config": resumed},  # inside the second epoch
+        {"name": "second", "folder": "resumed", "resume": True, "config": resumed},
+    ]
+    (folder / "fits.json").write_text(json.dumps([fit | {"config": asdict(fit["config"])} for fit in fits]))
+    start_ranks(2, folder)
+    return folder
+
+
+def start_ranks(world: int, folder: Path) -> None:
+    shared = {"WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, PROGRAM, folder],
+            env=os.environ | {k: str(v) for k, v in (shared | {"RANK": rank, "LOCAL_RANK": rank}).items()},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world)
+    ]
+    output = [rank.communicate(timeout=240)[1] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * world, output
+
+
+def gradients_of(config, folder: Path) -> tuple[list[torch.Tensor], list[dict]]:
+    """Gradients of each step of a fit in this process, and its epochs."""
+    gradients: list[torch.Tensor] = []
+    (folder / "model").mkdir(parents=True)
+
+    def record(self, optimizer):
+        gradients.append(torch.cat([p.grad.flatten().clone() for p in self.model.parameters()]))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TrainingModule, "on_before_optimizer_step", record)
+        torch.manual_seed(config.seed)
+        epochs, _ = fit(config, span_fitting(config, task.assemble(config)), folder)
+    return gradients, epochs
+
+
+def relative_errors(actual: list[torch.Tensor], expected: list[torch.Tensor]) -> Iterator[float]:
+    """Distance of each pair of gradients, relative to the norm of the expected one."""
+    for first, second in zip(actual, expected, strict=True):
+        yield float((first.double() - second.double()).norm() / second.double().norm())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SPLIT)
+def test_gradient_depends_on_the_global_batch_alone(pair, configure_once, tmp_path, size):
+    """One process and two ranks with accumulation, the short last step included."""
+    expected, epochs = gradients_of(
+        configure_once(*FROZEN, f"trainer.batch_size={size}"), tmp_path / "single"
+    )
+    assert len(expected) == 2 * -(-21 // size)
+    actual = torch.load(pair / f"ddp-{size}-gradients.pt")
+    assert max(relative_errors(actual, expected)) < 1e-6
+    recorded = json.loads((pair / f"ddp-{size}-epochs.json").read_text())
+    for first, second in zip(recorded[-2:], epochs, strict=True):
+        assert (first["step"], first["windows"]) == (second["step"], second["windows"])
+        assert first["train_loss"] == pytest.approx(second["train_loss"], rel=1e-6)
+    orders = [json.loads((pair / f"ddp-{size}-order-{rank}.json").read_text()) for rank in (0, 1)]
+    assert any(not rows for _, _, rows in orders[1]) == (size == 4)
+
+
+@pytest.mark.slow
+def test_fsdp_matches_ddp(pair):
+    """FSDP on gloo, stopped and resumed: gradients and their logged norms, optimizer moments, and the full
+    weights on rank 0."""
+    ddp, first, second = (
+        torch.load(pair / f"{name}-gradients.pt") for name in ("ddp-8", "fsdp-first", "fsdp-second")
+    )
+    assert (len(first), len(second)) == (4, 2)
+    assert max(relative_errors(first + second, ddp)) < 1e-6
+    logs = [list(csv.DictReader(path.open())) for path in sorted(pair.glob("fsdp/csv/*/metrics.csv"))]
+    norms = [float(norm) for rows in logs for row in rows if (norm := row.get("step/gradient_norm"))]
+    assert norms == pytest.approx([float(gradient.norm()) for gradient in first + second], rel=1e-5)
+    first, second = (
+        torch.load(pair / name / "last.ckpt", weights_only=True)["optimizer_states"][0]
+        for name in ("ddp-8", "fsdp")
+    )
+    numbers = [number for group in second["param_groups"] for number in group["params"]]  # by group in both
+    assert len(numbers) == len(first["state"]) == len(second["state"])
+    for number, state in zip(numbers, first["state"].values(), strict=True):
+        assert int(state["step"]) == int(second["state"][number]["step"]) == 6
+        for moment in ("exp_avg", "exp_avg_sq"):
+            torch.testing.assert_close(second["state"][number][moment], state[moment], rtol=1e-4, atol=1e-7)
+    first, second = (load_file(pair / name / "model" / "model.safetensors") for name in ("ddp-8", "fsdp"))
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(second[name], first[name], rtol=0, atol=1e-7, msg=name)
+
+
+@pytest.mark.slow
+def test_two_ranks_resume_exactly(pair, same):
+    """The order of windows on each rank, and every bit of state."""
+    for rank in (0, 1):
+        orders = {
+            name: json.loads((pair / f"{name}-order-{rank}.json").read_text())
+            for name in ("uninterrupted", "first", "second")
+        }
+        assert orders["first"] + orders["second"] == orders["uninterrupted"]
+        assert [len(orders[name]) for name in ("first", "second")] == [8, 4]
+    folders = pair / "resumed", pair / "uninterrupted"
+    actual, expected = (torch.load(folder / "last.ckpt", weights_only=True) for folder in folders)
+    assert len(expected["random"]) == 2
+    # Losses are summed in another order; no weight depends on these sums.
+    for state in (actual, expected):
+        del state["train_sums"]
+        for value in state["callbacks"].values():
+            value.pop("epochs", None)
+    same(actual, expected)
+    first, second = ((folder / "model" / "model.safetensors").read_bytes() for folder in folders)
+    assert first == second
+
+
+KILLED = "import os; os.kill(os.getpid(), 9)"
+
+
+def run_rank_0(rank_2: str, folder, sleep: float) -> None:
+    """Sleep as rank 0, beside a rank 1 that keeps running and a rank 2 that runs the program ``rank_2``."""
+    programs = ("import time; time.sleep(99)", rank_2)
+    others = [subprocess.Popen([sys.executable, "-S", "-c", program]) for program in programs]
+    try:
+        with exit_when_lost(others, folder, notice=0.1):
+            time.sleep(sleep)
+    finally:
+        others[0].kill()
+
+
+@pytest.mark.parametrize(
+    ("rank_2", "sleep", "code", "status", "error"),
+    [
+        ("raise SystemExit(3)", 60, 1, "failed", "rank 2 failed (exit code 3)"),
+        (KILLED, 60, 1, "killed", "rank 2 was killed by signal 9"),
+        (f"raise SystemExit({OUT_OF_MEMORY})", 60, 1, "oom", "rank 2 ran out of memory"),
+        ("pass", 2, 0, "running", None),
+    ],
+)
+def test_rank_0_exits_when_a_rank_is_lost(tmp_path, rank_2, sleep, code, status, error):
+    config = {"trainer": {}}
+    write_record(
+        tmp_path,
+        RunRecord(
+            status="running", name="n", model="m", seed=1, config=config, settings_hash="-", run_hash="-"
+        ),
+    )
+    child = os.fork()
+    if child == 0:
+        try:
+            run_rank_0(rank_2, tmp_path, sleep)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    record = read_record(tmp_path)
+    assert record.status == status
+    assert error is None or error in str(record.error)

@@ -1,5 +1,6 @@
-"""``init_from``: a run starts with the model and the settings of another."""
+"""What a run starts from: a pretrained encoder, the model of another run (``init_from``), rows in memory."""
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -7,16 +8,105 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from stops import results_of
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+import qa_arch as package
 from qa_arch.api import train
 from qa_arch.config.compose import multirun
 from qa_arch.config.schema import Distillation
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.files import read_yaml, write_json
-from qa_arch.qa import start
+from qa_arch.provenance import encoder_run, system_hash
+from qa_arch.qa import start, task
 from qa_arch.records import EncoderRun, InitialWeights, TeacherFacts, read_record, write_record
 from qa_arch.results.systems import group_by_system
+from qa_arch.sweep import point_key
 from qa_arch.training import jobs
+from qa_arch.training.inputs import require_same_inputs
+from qa_arch.training.jobs import Job
+
+
+@pytest.fixture
+def save_pretrained(configure, tmp_path):
+    """Save a tiny pretrained BERT with a tokenizer; returns the folder and parts with that tokenizer."""
+
+    def save(vocab_size: int | None = None, *, tokenizer: bool = True):
+        parts = task.assemble(configure())
+        sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        BertModel(BertConfig(vocab_size=vocab_size or len(parts.tokenizer), **sizes)).save_pretrained(
+            tmp_path
+        )
+        if tokenizer:
+            parts.tokenizer.save_pretrained(tmp_path)
+        return tmp_path, parts
+
+    return save
+
+
+def pretrained_from(folder) -> list[str]:
+    """Overrides that load the encoder from ``folder``."""
+    sizes = ("family", "layers", "width", "heads", "vocabulary", "initializer_range")
+    return ["encoder.init=pretrained", f"encoder.name={folder}", *(f"encoder.{size}=null" for size in sizes)]
+
+
+def test_pretrained_folder_with_its_tokenizer(configure, save_pretrained):
+    path, parts = save_pretrained()
+    loaded = task.assemble(configure(*pretrained_from(path)))
+    assert (loaded.tables["train"].ids == parts.tables["train"].ids).all()
+    assert loaded.encoder.vocab_size == len(parts.tokenizer)
+
+
+def test_encoder_folder_counts_by_what_it_holds(configure, run_training, save_pretrained, tmp_path):
+    """For runs, systems and points of a sweep; not by where it lies."""
+
+    def configured(folder):
+        return configure(*pretrained_from(folder), "trainer.max_steps=1")
+
+    path, _ = save_pretrained()
+    config, moved = configured(path), configured(shutil.copytree(path, tmp_path / "moved"))
+    record = run_training(*pretrained_from(path), "trainer.max_steps=1").record
+    for same in (config, moved):
+        require_same_inputs(tmp_path / "run", same, record)
+    assert point_key(config) == point_key(moved)
+    save_pretrained()
+    with pytest.raises(RunError, match=r"encoder\.name: \S+ is not what the run has read"):
+        require_same_inputs(tmp_path / "run", config, record)
+    assert point_key(config) != point_key(moved)
+    other = replace(record, encoder=encoder_run(str(path)))
+    assert system_hash(other) != system_hash(record)
+
+
+def test_token_id_without_embedding_is_refused(configure, save_pretrained):
+    """The largest id in the texts counts, not the tokenizer's size: published tokenizers have unused ids."""
+    _, parts = save_pretrained()
+    largest = max(table.largest_id for table in parts.tables.values())
+    path, _ = save_pretrained(largest + 1)
+    task.assemble(configure(*pretrained_from(path)))
+    path, _ = save_pretrained(largest)
+    with pytest.raises(ConfigError, match=rf"{largest} token embeddings, .* produces id {largest}"):
+        task.assemble(configure(*pretrained_from(path)))
+
+
+def test_folder_without_tokenizer_is_refused(configure, save_pretrained):
+    path, _ = save_pretrained(tokenizer=False)
+    with pytest.raises(UnavailableError, match=r"no tokenizer for .*tokenizer\.json"):
+        task.assemble(configure(*pretrained_from(path)))
+
+
+def test_parameters_are_counted_with_a_given_tokenizer(configure, save_pretrained):
+    path, _ = save_pretrained()
+    config = configure(f"encoder.tokenizer={path}", "encoder.vocabulary=null")
+    built = sum(parameter.numel() for parameter in task.assemble(config).model.parameters())
+    assert task.count_parameters(config).total == built
+
+
+def test_decoder_is_refused_as_an_encoder(configure, save_pretrained):
+    """As in decoders; adding the padding token that they lack would not make them encoders."""
+    path, parts = save_pretrained()
+    PreTrainedTokenizerFast(tokenizer_object=parts.tokenizer.backend_tokenizer).save_pretrained(path)
+    with pytest.raises(ConfigError, match=r"encoder\.name=.*do not begin with a \[CLS\] token.*decoders"):
+        task.assemble(configure(*pretrained_from(path)))
 
 
 @pytest.fixture(scope="session")
@@ -62,6 +152,11 @@ def test_model_and_settings_are_those_of_the_run_but_for_what_is_chosen(parent, 
     with multirun([f"init_from={parent}", "seed=3,4", "sweep.n_jobs=2"]) as given:
         points = [given.compose(own) for own in given.grid()]
     assert [(point["seed"], point["encoder"]["layers"]) for point in points] == [(3, 2), (4, 2)]
+
+
+def test_windows_are_kept_where_the_run_says(started, tmp_path):
+    started(f"features.cache_dir={tmp_path / 'cache'}")
+    assert [*(tmp_path / "cache").iterdir()]
 
 
 def test_logger_and_folders_are_not_taken_from_the_run(copied):
@@ -189,3 +284,66 @@ def test_sources_that_are_not_finished_runs_with_weights_are_refused(copied, tmp
     refused("init_from: .* has no folder model with weights")
     (copied / "run.json").unlink()
     refused("init_from: ")
+
+
+@pytest.fixture
+def sets(few_questions):
+    """Split -> articles of a file of ``few_questions``."""
+    paths = (setting.removeprefix("data.").split("=") for setting in few_questions)
+    return {split: json.loads(Path(path).read_text())["data"] for split, path in paths}
+
+
+@pytest.fixture
+def settings(tiny_run, few_questions):
+    return [word for word in tiny_run("data.train_questions=0") if word not in few_questions]
+
+
+# Rows in memory: a run from Python is the run that files give, and resumes with the same rows.
+def test_rows_train_the_run_that_files_train(sets, settings, train_once, tmp_path):
+    rows = package.train(settings, data=sets, folder=tmp_path / "rows").record
+    files = train_once("data=files", "data.train_questions=0").record
+    assert (rows.run_hash, results_of(rows)) == (files.run_hash, results_of(files))
+    assert all(rows.config["data"][split].startswith("memory:") for split in sets)
+
+
+def test_every_rank_reads_the_rows(sets, settings, tmp_path):
+    two = package.train([*settings, "trainer.devices=2"], data=sets, folder=tmp_path / "two").record
+    assert (two.status, two.batch.devices) == ("ok", 2)
+
+
+def test_resuming_needs_the_same_rows(sets, settings, qa_arch, tmp_path):
+    """While the run is unfinished and when it has ended."""
+    folder, rows = tmp_path / "run", [*sets["train"], *sets["calibration"]]
+    record = package.train(settings, data=rows, folder=folder).record
+    assert record.facts("calibration").questions, "held out"
+    command = ("train", "--config-from", folder, "--folder", folder, "--resume")
+    for status, code in (("killed", 4), ("ok", 0)):
+        write_record(folder, replace(record, status=status))
+        said = qa_arch(*command)
+        assert (said[0], "data=...)), or name a file of them" in said[2]) == (code, status == "killed")
+        for data, message in (
+            (None, r"^data\.train: memory:\w+: are rows that were given from Python and not kept"),
+            ([*rows, *sets["dev"]], r"data\.train: memory:\w+ is not what the run has read"),
+        ):
+            with pytest.raises(QaArchError, match=message):
+                package.train(settings, data=data, folder=folder, if_exists="resume")
+        again = package.train(settings, data=rows, folder=folder, if_exists="resume").record
+        assert (again.status, again.scores) == ("ok", record.scores)
+
+
+@pytest.mark.parametrize(
+    ("choice", "split", "expected"),
+    [
+        ([], "train", ["memory", None]),
+        (["data=demo"], "dev", ["synthetic", "memory"]),
+        (["data=demo"], "train", ["memory", "synthetic"]),
+    ],
+)
+def test_rows_are_all_of_the_data_unless_a_choice_has_more(monkeypatch, sets, choice, split, expected):
+    jobs: list[Job] = []
+    monkeypatch.setattr("qa_arch.training.jobs.check", jobs.extend)
+    monkeypatch.setattr("qa_arch.training.jobs.train", lambda job: None)
+    with pytest.raises(RunError, match="no such run"):
+        package.train(["model=bert", *choice], data={split: sets[split]})
+    data = jobs[0].config.data
+    assert [source and source.partition(":")[0] for source in (data.train, data.dev)] == expected

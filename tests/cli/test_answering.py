@@ -1,0 +1,262 @@
+"""Commands that answer: ``ask``, ``predict`` to JSON lines, and both with a graph that ``export`` made."""
+
+import gzip
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from line_answers import read_lines, rows, write_lines
+
+from qa_arch.data import synthetic
+from qa_arch.models.onnx_model import DESCRIPTION
+from qa_arch.records import GRAPH, find_runs, read_record
+
+MILL = "The mill by the ferry was built by Odo Brandt. It burnt down in 1873."
+SHOP = "Ada's shop sold bread.\r\nIt closed in 1901."
+
+
+@pytest.fixture
+def files(tmp_path):
+    paths = [tmp_path / "mill.txt", tmp_path / "shop.txt"]
+    for path, text in zip(paths, (MILL, SHOP), strict=True):
+        path.write_bytes(text.encode())
+    return paths
+
+
+@pytest.fixture
+def ask(qa_arch, trained):
+    """``ask(*arguments)`` -> exit code and JSON objects; null threshold infinite, so never \"no answer\"."""
+
+    def call(*arguments):
+        code, out, _ = qa_arch("ask", trained, "--json", "--null-threshold", "inf", *arguments)
+        return code, [json.loads(line) for line in out.splitlines()]
+
+    return call
+
+
+def test_answer_and_candidates(ask):
+    code, (answer,) = ask("--question", "Who built the mill?", "--context", MILL)
+    assert code == 0
+    assert answer["question"] == "Who built the mill?"
+    assert answer["text"] == MILL[answer["start"] : answer["end"]] != ""
+    assert (answer["document"], answer["file"], answer["null_threshold"]) == (0, None, None)
+    assert 1 < len(answer["spans"]) <= 3
+    _, (single,) = ask("--question", "Who?", "--context", MILL, "--top-k", 1, "--max-answer-tokens", 1)
+    assert len(single["spans"]) == 1
+    assert " " not in single["text"]
+
+
+def test_text_output_shows_the_answer_in_its_sentence(qa_arch, ask, trained):
+    arguments = ("--question", "Who built the mill?", "--context", MILL)
+    _, (answer,) = ask(*arguments, "--max-answer-tokens", 1)
+    out = qa_arch("ask", trained, *arguments, "--max-answer-tokens", 1, "--null-threshold", "inf")[1]
+    first, second, third, *others = out.splitlines()
+    assert first == answer["text"]
+    assert f"[{first}]" in second
+    assert second.strip().replace("[", "").replace("]", "") in MILL
+    assert f"confidence {answer['confidence']:.1%}" in third
+    assert f"probability of no answer {answer['no_answer_probability']:.1%}" in third
+    assert f"null odds {answer['null_odds']:.2f}" in third
+    assert len(others) == len(answer["spans"]) - 1
+    assert (
+        qa_arch("ask", trained, *arguments, "--null-threshold=-inf")[1].splitlines()[0]
+        == "no answer in this text"
+    )
+
+
+def test_answer_names_its_file(qa_arch, ask, trained, files):
+    code, (answer,) = ask("--question", "When?", "--file", files[0], "--file", files[1])
+    text = (MILL, SHOP)[answer["document"]]
+    assert code == 0
+    assert text[answer["start"] : answer["end"]] == answer["text"]
+    assert answer["file"] == str(files[answer["document"]])
+    assert answer["windows"] == 2
+    assert ask("--question", "When?", "--file", *files)[1] == [answer]
+    words = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--null-threshold", "inf")[1]
+    assert f"({answer['file']})" in words.splitlines()[1]
+    nothing = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--null-threshold=-inf")[1]
+    assert nothing.startswith("no answer in these texts\n")
+
+
+def test_questions_from_a_pipe(ask, monkeypatch, files):
+    """Questions refer to the last text given; blank lines are skipped."""
+    lines = f"Who?\n\nWhen?\r\n/file {files[0]} {files[1]}\nWhen?\n/text\nOdo sold\nbread.\n\nWho?"
+    pipe = SimpleNamespace(buffer=io.BytesIO(lines.encode()), isatty=lambda: False)
+    monkeypatch.setattr("sys.stdin", pipe)
+    code, answers = ask("--context", MILL)
+    assert code == 0
+    assert [answer["question"] for answer in answers] == ["Who?", "When?", "When?", "Who?"]
+    assert [answer["windows"] for answer in answers] == [1, 1, 2, 1]
+    assert answers[-1]["text"] in "Odo sold\nbread."
+    assert answers[2] == ask("--question", "When?", "--file", *files)[1][0]
+
+
+@pytest.mark.parametrize("question", [(), ("--question", "Who?")])
+def test_interactive_session_survives_mistakes(qa_arch, trained, monkeypatch, question):
+    """A missing text is asked for, even if the question is an option."""
+    typed = iter([MILL, "", "/file none.txt", "/nothing", "Who?", "", "When?"])
+    monkeypatch.setattr("builtins.input", lambda prompt: next(typed))
+    for stream in ("stdin", "stdout"):
+        monkeypatch.setattr(f"sys.{stream}.isatty", lambda: True, raising=False)
+    code, out, err = qa_arch("ask", trained, "--null-threshold=-inf", *question)
+    assert code == 0
+    assert "text, then an empty line:" in err
+    assert out.count("no answer in this text") == 1
+    if not question:
+        assert "none.txt: cannot be read" in out
+        assert "/nothing: /file PATH ... reads other texts" in out
+        assert list(typed) == ["When?"]  # an empty line ended the session
+
+
+@pytest.fixture(scope="session")
+def lines_file(tmp_path_factory):
+    lines: list[dict] = [
+        {"id": e.id, "question": e.question, "documents": [e.context, "Nobody."]}
+        for e in synthetic.named("dev").examples[:40]
+    ]
+    return write_lines(
+        tmp_path_factory.mktemp("lines") / "data.jsonl", [*lines, {"question": "Who?", "context": "-"}]
+    )
+
+
+def test_files_pipes_and_gzip_give_the_same_bytes(qa_arch, trained, lines_file, tmp_path, monkeypatch):
+    out = tmp_path / "out.jsonl"
+    predict = ("predict", trained, "--top-k", 2, "--data")
+    code, message, _ = qa_arch(*predict, lines_file, "--out", out)
+    assert (code, message) == (0, f"{out}: 41 lines\n")
+    answers = read_lines(out)
+    assert [answer["id"] for answer in answers][-1] == 41
+    assert max(len(answer["spans"]) for answer in answers) == 2
+    packed = tmp_path / "data.jsonl.gz"
+    packed.write_bytes(gzip.compress(lines_file.read_bytes()))
+    assert qa_arch(*predict, packed, "--out", tmp_path / "b.jsonl")[0] == 0
+    assert (tmp_path / "b.jsonl").read_bytes() == out.read_bytes()
+    monkeypatch.setattr(
+        "sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines_file.read_bytes())))
+    )
+    code, text, err = qa_arch(*predict, "-", "--out", "-")
+    assert (code, text) == (0, out.read_text(encoding="utf-8"))
+    assert "41 lines" in err
+
+
+def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
+    qa_arch, trained, run_folder, lines_file, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("qa_arch.serving.lines.PART_LINES", 7)
+    out = tmp_path / "out.jsonl"
+    predict = ("predict", run_folder, "--data", lines_file, "--out", out)
+    assert qa_arch(*predict)[0] == 0
+    complete = out.read_bytes()
+    out.rename(tmp_path / "out.jsonl.partial").write_bytes(complete[: len(complete) // 2])
+    for change in (("--top-k", 3), ("--null-threshold", 1), ("--precision", "bf16"), ("--batch-size", 3)):
+        code, _, err = qa_arch(*predict, *change)
+        assert (code, "was made with settings." in err) == (5, True)
+    code, message, _ = qa_arch(*predict)
+    assert code == 0
+    assert "21 of them from an earlier call" in message or "14 of them from an earlier call" in message
+    assert out.read_bytes() == complete
+    assert "already answered" in qa_arch(*predict)[1]
+    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scoring changes no answer
+    assert "already answered" in qa_arch(*predict)[1]
+    weights = run_folder / "model" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    code, _, err = qa_arch(*predict)
+    assert (code, "was made with models" in err) == (5, True)
+
+
+def test_questions_that_are_cut_are_counted(qa_arch, trained, tmp_path, caplog):
+    long = [{**row, "question": "in a word, " * 30 + row["question"]} for row in rows(2)]
+    data = write_lines(tmp_path / "data.jsonl", [*long, *rows(1), {"question": "Who?"}])
+    out_file = tmp_path / "out.jsonl"
+    code, out, _ = qa_arch("predict", trained, "--data", data, "--out", out_file, "--on-error", "skip")
+    counts = '4 lines, 1 left out (see their "error"), 2 questions cut (see their "question_cut")'
+    assert (code, counts in out) == (0, True)
+    cut = [row["question_cut"] for row in read_lines(out_file)[:3]]
+    assert (cut[0] > 0, cut[2]) == (True, 0)
+    ask = ("ask", trained, "--question", long[0]["question"], "--context", long[0]["context"])
+    warning = f"the last {cut[0]} tokens of the question were not read; raise max_question (--max-question)"
+    assert warning in qa_arch(*ask)[1]
+    example = {**rows(1)[0], **long[0], "id": "a", "answers": {"text": [], "answer_start": []}}
+    write_lines(data, [{key: example[key] for key in ("id", "question", "context", "answers")}])
+    assert qa_arch("predict", trained, "--data", data, "--out", tmp_path / "folder")[0] == 0
+    assert "data: 1 questions were cut to" in caplog.text
+
+
+TEXT = "The song was written by Ada Stone in 1971."
+QUESTION = ("--question", "Who wrote it?", "--context", TEXT, "--null-threshold", "inf")
+
+
+@pytest.fixture(scope="session")
+def exported(trained, tmp_path_factory) -> tuple[Path, str]:
+    """The graph of the trained run, and what the command printed. Do not change it."""
+    folder = tmp_path_factory.mktemp("exported") / "graph"
+    arguments = ["export", str(trained), "--to", "onnx", "--out", str(folder)]
+    call = [sys.executable, "-m", "qa_arch", *arguments]
+    done = subprocess.run(call, stdout=subprocess.PIPE, text=True, timeout=400, check=True)
+    return folder, done.stdout
+
+
+@pytest.fixture
+def graph(exported) -> Path:
+    return exported[0]
+
+
+def test_export_prints_its_check_and_the_sizes(exported):
+    folder, out = exported
+    checked = r"checked on \d+ questions of \S+: logits within \S+e-\d+, \d+ of the answers the same; EM"
+    assert re.search(checked, out)
+    assert out.splitlines()[-1].endswith(f"MB  {folder}")
+    assert {path.name for path in folder.iterdir()} == {GRAPH, DESCRIPTION, "run.json", "tokenizer"}
+    assert [path for path, _ in find_runs([folder])] == [folder]
+
+
+def test_graph_scores_as_its_run_and_records_the_engine(qa_arch, trained, graph):
+    outputs = [qa_arch("evaluate", "--json", "--run", run) for run in (trained, graph)]
+    assert [code for code, _, _ in outputs] == [0, 0], outputs
+    torch_points, graph_points = (json.loads(out) for _, out, _ in outputs)
+    assert {point.engine for point in read_record(graph).scores["dev"].values()} == {"onnx fp32"}
+    assert {point.pop("engine") for point in graph_points.values()} == {"onnx fp32"}
+    assert {point.pop("engine") for point in torch_points.values()} == {"torch fp32"}
+    for name, point in torch_points.items():
+        assert graph_points[name]["exact"] == point["exact"]
+        assert graph_points[name]["f1"] == pytest.approx(point["f1"], abs=1e-9)
+
+
+def test_graph_is_asked_and_predicts(qa_arch, trained, graph, tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text(json.dumps({"question": "Who wrote it?", "context": TEXT}) + "\n")
+    answers = []
+    for run in (trained, graph):
+        code, out, err = qa_arch("predict", run, "--data", data, "--out", "-")
+        assert code == 0, err
+        answers.append(json.loads(out)["spans"][0]["text"])
+        assert qa_arch("ask", run, *QUESTION)[0] == 0
+    assert answers[0] == answers[1] != ""
+
+
+SLOW_IMPORTS = (
+    "transformers.models",
+    "transformers.modeling_utils",
+    "torch._dynamo",
+    "pytorch_lightning",
+    "datasets",
+)
+
+
+@pytest.mark.slow
+def test_asking_a_graph_or_a_match_lstm_imports_no_transformer_and_no_compiler(graph):
+    """They take half of the time in which a small model answers."""
+    program = f"""
+import sys
+import qa_arch.nn.match_lstm
+from qa_arch.cli.main import main
+code = main(["ask", {str(graph)!r}, *{QUESTION}])
+sys.exit(code or ", ".join(name for name in {SLOW_IMPORTS} if name in sys.modules) or 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
