@@ -125,6 +125,9 @@ def test_closed_dev_set_is_scored_only_with_final(
     assert (first.config_hash, first.data) == (opened.run_hash, "synthetic-dev")
     assert first.fingerprint == opened.data["dev"].fingerprint
     assert first.date <= second.date
+    greedy = tmp_path / "greedy"
+    assert qa_arch("adopt", closed_run, "--decode", "greedy", "--folder", greedy)[0] == 0
+    assert read_record(greedy).dev_accesses == (), "those of its model"
 
 
 def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folder):
