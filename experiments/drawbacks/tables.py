@@ -52,6 +52,7 @@ def tables(folder: Path) -> list[Table]:
         drawbacks_table(
             experiments / "thesis",
             "Section 4.1: drawbacks of the baselines, SQuAD 2.0 dev",
+            records="full",
             wanted=[
                 *(Wanted(model, f"qa-arch train model={model} experiment=thesis") for model in BASELINES),
                 Wanted(

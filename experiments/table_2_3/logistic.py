@@ -28,7 +28,7 @@ from qa_arch.data.squad import read
 from qa_arch.errors import QaArchError
 from qa_arch.files import write_json
 from qa_arch.provenance import EXPERIMENTS, dev_access, log_dev_access
-from qa_arch.qa.task import ALWAYS_ANSWER, operating_points, question_rows
+from qa_arch.qa.files import ALWAYS_ANSWER, operating_points, question_rows
 from qa_arch.records import (
     Device,
     Epoch,

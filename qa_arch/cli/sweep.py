@@ -27,7 +27,7 @@ STATES: tuple[sweep.State, ...] = ("ok", "running", "queued", "oom", "failed", "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = (
-        "A sweep starts with, for example: qa-arch train -m model=bert,proposed trainer.batch_size=4,8"
+        "A sweep starts with, for example: qa-arch train -m model=bert,roberta trainer.batch_size=4,8"
         " seed=1,2,3. The same command resumes it, and with more values extends it; --dry-run shows what it"
         " would run. sweep.n_jobs=N runs N points at a time, sweep.devices=[0,1] assigns these GPUs to"
         " points, sweep.fail_fast=true stops at the first failure, sweep.folder=DIR sets its folder."

@@ -121,10 +121,11 @@ def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
 def _brief(config: Config) -> str:
     """The settings to look at before a run starts."""
     trainer, data, optim = config.trainer, config.data, config.optim
-    held_out = data.hold_out_articles or f"{data.hold_out_share:.0%}"
+    articles, share = data.hold_out_articles, data.hold_out_share
+    held_out = counted(articles, "training article") if articles else f"{share:.0%} of the training questions"
     return (
         f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev or 'no dev set'},"
-        f" calibrated on {data.calibration or f'{held_out} of the training articles'},"
+        f" calibrated on {data.calibration or held_out},"
         f" {counted(trainer.epochs, 'epoch')} of batch {trainer.batch_size} x {trainer.accumulate},"
         f" optim.lr={optim.lr:g} optim.head_lr={optim.head_lr or optim.lr:g} seed={config.seed}"
     )
