@@ -34,10 +34,11 @@ from qa_arch.features.windows import FeatureTable
 from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.abstention import best_texts
 from qa_arch.nn.precision import Precision
+from qa_arch.qa.files import operating_points
 from qa_arch.qa.loading import load_predictor
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
-from qa_arch.qa.task import answerable_auroc, operating_points
+from qa_arch.qa.task import answerable_auroc
 from qa_arch.records import CALIBRATED, FORCED, MODEL, read_record
 from qa_arch.results.tables import Table, fill_between, markdown, number, text, two_decimals
 from qa_arch.types import QuestionSet
