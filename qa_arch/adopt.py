@@ -20,7 +20,7 @@ from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_listed
-from qa_arch.data.splits import require_disjoint
+from qa_arch.data.splits import closed_dev, require_disjoint, shared_articles
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import read_json, write_json
 from qa_arch.metrics.squad import METRIC_VERSION, aggregate, score_questions
@@ -50,6 +50,7 @@ from qa_arch.records import (
     changing,
     read_record,
     read_trained,
+    training_data,
     write_questions,
     write_record,
 )
@@ -84,7 +85,8 @@ def adopt_model(
     on ``calibration``, which is read as ``language`` and ``on_error`` say or else as the run's own sets; with
     ``decode``, on the run's own calibration set if that is known; otherwise an ensemble takes the mean of its
     members, and a checkpoint keeps its own or 0. The same again keeps what was scored since; RunError if the
-    folder holds another record.
+    folder holds another record, DataError if ``calibration`` has articles of the training data or of a closed
+    dev set.
     """
     from qa_arch.qa.loading import as_recorded
     from qa_arch.qa.task import output_of
@@ -105,6 +107,14 @@ def adopt_model(
         options: Any = {"on_error": on_error or own.data.on_error, "language": language or own.data.language}
         config = {**config, "data": {**config["data"], "calibration": list(calibration), **options}}
         questions = open_listed(list(calibration), name=CALIBRATION, use="scoring", **options)
+        hidden: Any = [record.held_out] if record.held_out else closed_dev(own.data).values()
+        if any(shared_articles(closed, questions) for closed in hidden):
+            raise DataError(
+                f"--calibration: {' '.join(calibration)} has articles of the dev set that the run holds out"
+                " (data.open_dev: false); calibrate on others"
+            )
+        trained = {"the run's training data": record.facts(TRAIN).titles}
+        require_disjoint(**{f"--calibration {' '.join(calibration)}": questions}, **trained)
         hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
     record = replace(record, config=config, **identify({**config, **members}, hashes)._asdict())
@@ -189,10 +199,12 @@ def _leading(runs: Sequence[str], records: Sequence[RunRecord]) -> RunRecord:
     closed = [
         pair for pair in zip(runs, records, strict=True) if pair[1].setting("data", "open_dev") is False
     ]
+    closed.sort(key=lambda pair: pair[1].held_out is None)  # those first that know which set it was
     first = closed[0][1] if closed else records[0]
-    held_out = first.setting("data", "dev")
+    held_out, content = first.setting("data", "dev"), first.held_out and first.held_out.fingerprint
     for run, record in closed:
-        if (dev := record.setting("data", "dev")) != held_out:
+        same = record.held_out is None or record.held_out.fingerprint == content
+        if (dev := record.setting("data", "dev")) != held_out or not same:
             raise ConfigError(
                 f"{run}: holds out another dev set ({dev}) than another run ({held_out}); leave one out"
             )
@@ -219,16 +231,6 @@ def _combined(
             raise ConfigError(f"{run}: was itself adopted from {', '.join(record.members)}; name those")
     first = _leading(runs, records)
     config = {**first.config, **({"decode": decode[1]} if decode else {})}
-    data = {}
-    for split in (TRAIN, CALIBRATION):
-        facts = [record.data[split] for record in records if split in record.data]
-        titles = {title for split_facts in facts for title in split_facts.titles}
-        if split == TRAIN:
-            # A student has seen what its teacher was trained on, and any run what its parent was.
-            sources = [source for r in records for source in (r.teacher, r.parent) if source]
-            titles.update(title for source in sources for title in source.titles)
-        if facts:
-            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
     commit, dirty = provenance.commit()
     combined = replace(
         first,
@@ -237,7 +239,7 @@ def _combined(
         commit=commit,
         dirty=dirty,
         created=provenance.now(),
-        data=data,
+        data=training_data(records),
         scores={},
         rows={},
         references={},

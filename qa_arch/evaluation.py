@@ -241,19 +241,26 @@ def open_permitted(
     """Open the set of ``data``, or without it the run's dev set, and check that it may be scored.
 
     ``dev`` opens the config's dev set. Raises DataError or ConfigError, naming the option that helps, for a
-    set with articles that the run was trained or calibrated on, and for a dev set that the config keeps
-    closed. The record knows these articles by their titles alone.
+    set with articles that the run was trained or calibrated on, for a dev set that is not the recorded one,
+    and for one that is closed. The record knows these articles by their titles alone.
     """
     if data is None and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
-    own = None
-    if config.data.dev is not None and (data is None or not config.data.open_dev):
+    own, held_out = None, record.held_out
+    if config.data.dev is not None and (data is None or not (config.data.open_dev or held_out)):
         own = dev(config.data.dev)
     questions: Any = own if data is None else data()
-    name = questions.name
-    is_dev = questions.fingerprint == (own.fingerprint if own else record.fingerprint(DEV))
-    closed = (
-        not config.data.open_dev and own is not None and (is_dev or bool(shared_articles(own, questions)))
+    name, hidden = questions.name, held_out or (None if config.data.open_dev else own)
+    known = (record.data.get(DEV) or held_out or SplitFacts()).fingerprint
+    if data is None and known not in (None, questions.fingerprint):
+        raise DataError(
+            f"data.dev: {config.data.dev} is not the run's dev set (hashes {known[:8]} and"
+            f" {questions.fingerprint[:8]}); restore it, start this in the folder that has it, or score this"
+            " one as a further set with --data"
+        )
+    is_dev = questions.fingerprint == (known or (own and own.fingerprint))
+    closed = hidden is not None and (
+        questions.fingerprint == hidden.fingerprint or bool(shared_articles(hidden, questions))
     )
     overlap = tuple(sorted(shared_articles(record.trained_titles, questions)))
     if overlap and not permission.allow_overlap:
@@ -283,7 +290,7 @@ def _takes_dev(record: RunRecord) -> bool:
 def _named(record: RunRecord, opened: Opened, data: Sequence[str] | None) -> tuple[RunRecord, str]:
     """The record as it is now, and the name of the opened set in it."""
     questions, split = opened.questions, opened.split
-    if split is None and data and _takes_dev(record):
+    if data and _takes_dev(record):
         config = {
             **record.config,
             "data": {**record.config["data"], "dev": list(data), "language": questions.language},

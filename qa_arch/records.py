@@ -424,6 +424,9 @@ class RunRecord:
     other code."""
     created: str = ""
     data: Mapping[str, SplitFacts] = field(default_factory=dict)
+    held_out: SplitFacts | None = None
+    """The closed dev set when the run was trained, with titles also of its passages; None if it is open, was
+    not at hand, or is not of passages, and in records made before version 0.2."""
     versions: Mapping[str, str] = field(default_factory=dict)
     device: Device = Device()
     batch: BatchSizes = BatchSizes()
@@ -559,6 +562,21 @@ class RunRecord:
     def setting(self, section: str, key: str) -> Any:
         """``section.key`` of the config; None if missing."""
         return self.config.get(section, {}).get(key)
+
+
+def training_data(records: Sequence[RunRecord]) -> dict[str, SplitFacts]:
+    """Facts of train and calibration of the first that has them, with the titles of all records."""
+    data = {}
+    for split in (TRAIN, CALIBRATION):
+        facts = [record.data[split] for record in records if split in record.data]
+        titles = {title for split_facts in facts for title in split_facts.titles}
+        if split == TRAIN:
+            # A student has seen what its teacher was trained on, and any run what its parent was.
+            sources = [source for r in records for source in (r.teacher, r.parent) if source]
+            titles.update(title for source in sources for title in source.titles)
+        if facts:
+            data[split] = replace(facts[0], titles=tuple(sorted(titles)))
+    return data
 
 
 RECORD = "run.json"

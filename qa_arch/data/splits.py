@@ -24,6 +24,7 @@ from qa_arch.data.files import PASSAGES, Use
 from qa_arch.data.question_sets import passage_title
 from qa_arch.data.sources import available, format_of, open_listed, open_passages, require_passages
 from qa_arch.errors import ConfigError, DataError
+from qa_arch.records import SplitFacts
 from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
@@ -94,7 +95,16 @@ def closed_dev(data: Data) -> dict[str, QuestionSet]:
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")
         return {}
-    return {"dev (closed)": open_passages(data.dev, name="dev", on_error=data.on_error, use="scoring")}
+    options: Any = {"on_error": data.on_error, "language": data.language}
+    return {"dev (closed)": open_passages(data.dev, name="dev", use="scoring", **options)}
+
+
+def held_out(data: Data) -> SplitFacts | None:
+    """Facts of ``closed_dev``, by whose titles also an untitled part of it is known; None if it is empty."""
+    for questions in closed_dev(data).values():
+        passages = {passage_title(example.context) for example in questions.examples}
+        return replace(SplitFacts.of(questions), titles=tuple(sorted(questions.titles | passages)))
+    return None
 
 
 def by_article(questions: QuestionSet, fractions: Mapping[str, float], seed: int) -> dict[str, QuestionSet]:
@@ -215,10 +225,11 @@ def shared_articles(a: Any, b: Any) -> frozenset[str]:
 
 
 def _titles(of: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """Titles, and these with the titles that its passages, if they are known, would have without."""
+    """Titles; and these with their hashes, which exports have, and the titles that its passages, if they are
+    known, would have without."""
     titles = frozenset(getattr(of, "titles", of))
-    contexts = {example.context for example in of.examples} if isinstance(of, QuestionSet) else ()
-    return titles, titles.union(map(passage_title, contexts))
+    contexts = {example.context for example in of.examples} if isinstance(of, QuestionSet) else set[str]()
+    return titles, titles.union(map(passage_title, titles | contexts))
 
 
 def _shuffled(titles: Iterable[str], seed: int | str) -> list[str]:

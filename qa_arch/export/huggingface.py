@@ -26,6 +26,7 @@ from transformers import (
 
 from qa_arch.config.schema import Config
 from qa_arch.data.files import as_list
+from qa_arch.data.question_sets import passage_title
 from qa_arch.data.sources import format_of, split_scheme, split_source
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export import new_folder, sample
@@ -38,7 +39,7 @@ from qa_arch.nn.encoder import Encoder
 from qa_arch.nn.encoder_configs import HUB_IDS
 from qa_arch.nn.encoder_factory import quiet_loading
 from qa_arch.qa.reader import Reader
-from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold
+from qa_arch.records import CALIBRATION, TRAIN, RunRecord, SplitFacts, Threshold, training_data
 from qa_arch.results.effects import AT_THRESHOLD, samples_of
 from qa_arch.results.errors import POINTS
 from qa_arch.results.systems import System
@@ -151,12 +152,20 @@ def _exported_settings(predictor: Reader) -> dict[str, Any]:
     config, record = predictor.config, predictor.record
     assert record is not None  # as of every loaded reader
     value = None if math.isinf(predictor.null_threshold) else predictor.null_threshold
+
+    def hashed(facts: SplitFacts) -> SplitFacts:
+        return replace(facts, titles=tuple(map(passage_title, facts.titles)))
+
+    # No fingerprint says that the set could be opened again, as a run's can.
+    data = {split: replace(hashed(f), fingerprint=None) for split, f in training_data([record]).items()}
     return asdict(
         ExportedSettings(
             features=replace(config.features, cache_dir=None),
             decode=config.decode,
             threshold=record.threshold or Threshold(value=value, fitted_on="nothing"),
             confidence=record.confidence,
+            data=data,
+            held_out=hashed(record.held_out) if record.held_out else None,
         )
     )
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,16 @@ from qa_arch.features.windows import check_window
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, WEIGHTS, check_files
-from qa_arch.records import CHECKPOINTS, MODEL, RECORD, Confidence, RunRecord, Threshold, read_finished
+from qa_arch.records import (
+    CHECKPOINTS,
+    MODEL,
+    RECORD,
+    Confidence,
+    RunRecord,
+    SplitFacts,
+    Threshold,
+    read_finished,
+)
 
 FILE_PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
 """Configuration, weights and tokenizer files in any format; no pickle, no code."""
@@ -73,6 +82,10 @@ class ExportedSettings:
     decode: Decode
     threshold: Threshold
     confidence: Confidence | None = None
+    data: Mapping[str, SplitFacts] = field(default_factory=dict)
+    """What it was trained and calibrated on, with hashed titles, as exports are published."""
+    held_out: SplitFacts | None = None
+    """As in the record, with hashed titles."""
 
     @classmethod
     def load(cls, folder: Path) -> ExportedSettings | None:

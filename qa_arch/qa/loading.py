@@ -238,6 +238,8 @@ def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: S
             parameters=parameter_blocks(model.model),
             threshold=exported.threshold if exported else Threshold(value=0.0, fitted_on="nothing"),
             confidence=exported.confidence if exported else None,
+            data=exported.data if exported else {},
+            held_out=exported.held_out if exported else None,
         )
     gpu = torch.device(device).type == "cuda"
     name = torch.cuda.get_device_name(device) if gpu else provenance.processor()

@@ -391,7 +391,8 @@ def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         fitted = [r for _, r in runs if r.compared_point(split) and (r.threshold or not r.adopted)]
         if point.protocol == "2.0" and fitted and {"f1", "exact"} & set(shown):
             notes.append(_fitted_on(fitted))
-    if downloaded := [record.model for _, record in runs if record.name == CHECKPOINTS]:
+    unknown = (r for _, r in runs if r.name == CHECKPOINTS and not r.facts(TRAIN).titles)
+    if downloaded := [record.model for record in unknown]:
         notes.append(
             f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
             " perhaps these articles too"

@@ -24,6 +24,7 @@ from torch import nn
 from qa_arch import provenance
 from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
+from qa_arch.data.splits import held_out
 from qa_arch.errors import QaArchError, RunError, out_of_memory
 from qa_arch.evaluation import calibrate, predict, reference_scores, score
 from qa_arch.features.vectors import WordVectors
@@ -106,7 +107,7 @@ class OpenRun:
         if self.resumes and (self.folder / RECORD).is_file():
             earlier = read_record(self.folder)
             self.read = inputs.recorded(self.folder, earlier)
-            known = ("epochs", "batch", "data", "encoder", "teacher", "parent")
+            known = ("epochs", "batch", "data", "encoder", "teacher", "parent", "held_out")
             self.record = replace(self.record, **{name: getattr(earlier, name) for name in known})
             is_begun = any((self.folder / name).exists() for name in (LAST, PREVIOUS))
             if is_begun and earlier.code != self.record.code:
@@ -178,6 +179,7 @@ class OpenRun:
         vectors: WordVectors | None = None,
         teacher: TeacherFacts | None = None,
         origin: Origin | None = None,
+        held_out: SplitFacts | None = None,
     ) -> None:
         """Record what the run reads and trains; RunError if a resumed run has read something else.
 
@@ -192,6 +194,7 @@ class OpenRun:
         inputs.require_unchanged(self.folder, self.config, self.read, hashes)
         self.update(
             data=facts,
+            held_out=self.record.held_out or held_out,  # what was closed stays so after a resume
             initial=origin.initial,
             precision=settings.precision,
             optimizer_bits=settings.optimizer_bits,
@@ -293,6 +296,7 @@ def train_spans(run: OpenRun) -> None:
         vectors=parts.vectors,
         teacher=parts.distiller.facts if parts.distiller is not None else None,
         origin=parts.origin,
+        held_out=held_out(config.data),
     )
     task.save(run.model_folder, parts)
     run.fit(span_fitting(config, parts))

@@ -11,9 +11,11 @@ import pytest
 
 from qa_arch import evaluation, files, hub, load
 from qa_arch.adopt import _combined
+from qa_arch.config.schema import validate
 from qa_arch.data import synthetic
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
+from qa_arch.data.splits import held_out
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError
 from qa_arch.files import holder, write_json
@@ -21,6 +23,7 @@ from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
     Parent,
+    SplitFacts,
     Threshold,
     questions_folder,
     read_questions,
@@ -128,6 +131,74 @@ def test_closed_dev_set_is_scored_only_with_final(
     greedy = tmp_path / "greedy"
     assert qa_arch("adopt", closed_run, "--decode", "greedy", "--folder", greedy)[0] == 0
     assert read_record(greedy).dev_accesses == (), "those of its model"
+
+
+@pytest.fixture
+def moved(closed_run, tmp_path):
+    """The run with a closed dev set, whose config now names a file with other questions."""
+    record = read_record(closed_run)
+    data = validate(record.config).data
+    write_json(tmp_path / "other.json", write(synthetic.generate(1, 7, 1, "dev")))
+    config = record.config | {"data": record.config["data"] | {"dev": "other.json"}}
+    write_record(closed_run, replace(record, config=config, held_out=held_out(data)))
+    return closed_run
+
+
+def test_closed_dev_set_is_known_by_the_record(qa_arch, moved, dev_file, tmp_path, read_json):
+    """Not by the file that is now where the config says."""
+    content = read_json(dev_file)
+    part = write_json(tmp_path / "part.json", {**content, "data": content["data"][-1:]})
+    for article in content["data"]:
+        del article["title"]
+    bare = write_json(tmp_path / "bare.json", content)
+    before = read_record(moved)
+    assert qa_arch("export", moved, "--to", "hf", "--out", "exported")[0] == 0
+    assert not before.trained_titles & set(Path("exported/qa_arch.json").read_text().split('"'))
+    for file in (dev_file, part, bare):
+        for run in (moved, "exported"):
+            code, _, err = qa_arch("evaluate", "--run", run, "--data", file)
+            assert (code, "holds its dev set out" in err) == (2, True), err
+            code, _, err = qa_arch("adopt", run, "--calibration", file, "--folder", "opened")
+            assert (code, "dev set that the run holds out" in err) == (4, True), err
+    code, _, err = qa_arch("evaluate", "--run", moved, "--final")
+    assert (code, "other.json is not the run's dev set" in err) == (4, True), err
+    assert read_record(moved) == before
+    assert qa_arch("evaluate", "--run", moved, "--data", "other.json")[0] == 0
+    assert list(read_record(moved).scores) == ["calibration", "other"]
+
+
+def test_threshold_is_not_fitted_on_a_closed_dev_set(qa_arch, closed_run, dev_file):
+    code, _, err = qa_arch("adopt", closed_run, "--calibration", dev_file, "--folder", "opened")
+    assert (code, "dev set that the run holds out" in err) == (4, True), err
+    assert not Path("opened").exists()
+
+
+@pytest.mark.usefixtures("own_folder")
+def test_threshold_is_not_fitted_on_training_articles(qa_arch, run_folder):
+    exported, twin = "exported", shutil.copytree(run_folder, "twin")
+    assert qa_arch("export", run_folder, "--to", "hf", "--out", exported)[0] == 0
+    for sources in ([run_folder], [run_folder, twin], [exported]):
+        command = ("adopt", *sources, "--folder", "fitted", "--calibration")
+        code, _, err = qa_arch(*command, "synthetic:train")
+        assert (code, "the run's training data share" in err) == (4, True), err
+    assert qa_arch(*command, "synthetic:calibration")[0] == 0, "on which the run was only calibrated"
+    code, _, err = qa_arch("evaluate", "--run", exported, "--data", "synthetic:train")
+    assert (code, "with the run's training and calibration data" in err) == (4, True), err
+
+
+def test_scores_of_dev_are_not_replaced_by_those_of_another_file(qa_arch, run_folder, tmp_path):
+    record = read_record(run_folder)
+    more = write_json(tmp_path / "more.json", write(synthetic.generate(1, 7, 1, "dev")))
+    config = record.config | {"data": record.config["data"] | {"dev": str(more)}}
+    write_record(run_folder, replace(record, config=config))
+    before = (run_folder / "run.json").read_bytes()
+    code, _, err = qa_arch("evaluate", "--run", run_folder)
+    message = f"{more} is not the run's dev set (hashes {record.fingerprint('dev')[:8]} and"
+    assert (code, message in err) == (4, True), err
+    assert (run_folder / "run.json").read_bytes() == before
+    assert qa_arch("evaluate", "--run", run_folder, "--data", more)[0] == 0
+    after = read_record(run_folder)
+    assert (after.scores["dev"], list(after.scores)[-1]) == (record.scores["dev"], "more")
 
 
 def test_training_articles_are_only_scored_with_allow_overlap(qa_arch, run_folder):
@@ -342,6 +413,10 @@ def test_ensemble_keeps_the_dev_set_closed_that_a_member_holds_out(ensemble_of):
         assert (config["name"], config["data"]["open_dev"]) == ("closed", False)
     with pytest.raises(ConfigError, match=r"other: holds out another dev set \(a\.json\) than another run"):
         ensemble_of(**members, other=({}, {"open_dev": False, "dev": "a.json"}))
+    one, two = (({"held_out": SplitFacts(fingerprint=hash_)}, {"open_dev": False}) for hash_ in "ab")
+    assert ensemble_of(**members, one=one).held_out.fingerprint == "a"
+    with pytest.raises(ConfigError, match="two: holds out another dev set"):
+        ensemble_of(**members, one=one, two=two)
 
 
 def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, tmp_path, read_json):

@@ -12,7 +12,7 @@ FAULTS = (
           old="not _one_class(parts, titles)", new="parts"),
     Fault(name="passages of a single article may recur in dev", at="splits:_titles",
           test="test_passages_of_a_single_article_may_not_recur_under_another_title",
-          old="titles.union(map(passage_title, contexts))", new="titles"),
+          old="titles.union(map(passage_title, titles | contexts))", new="titles"),
     Fault(name="passages of a set without titles may recur in training", at="shared_articles",
           test="test_a_set_without_titles_is_compared_by_passages",
           old="(titles & other_names) | (names & others)", new="titles & other_names"),

@@ -14,6 +14,7 @@ import torch
 from rich.cells import cell_len
 from terminals import CTRL_C, Terminal
 
+from qa_arch.data.question_sets import passage_title
 from qa_arch.data.splits import load_splits
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError, out_of_memory
@@ -153,6 +154,19 @@ def test_splits_that_share_an_article_are_refused(configure):
             load_splits(overlapping)
     assert "dev" not in load_splits(closed_dev)
     assert load_splits(replace(closed_dev, dev="missing.json"))
+
+
+def test_closed_dev_set_is_recorded_and_stays_the_same_after_a_resume(run_training, configure):
+    closed = "data.open_dev=false", "data.language=de"
+    done = run_training(*closed)
+    dev = load_splits(replace(configure(*closed).data, open_dev=True))["dev"]
+    assert done.record.held_out.fingerprint == dev.fingerprint
+    passages = {passage_title(example.context) for example in dev.examples}
+    assert set(done.record.held_out.titles) == dev.titles | passages
+    assert done.record.trained_titles.isdisjoint(dev.titles)
+    earlier = replace(done.record.held_out, fingerprint="earlier")
+    write_record(done.folder, replace(done.record, held_out=earlier, status="failed"))
+    assert run_training(*closed, resume=True).record.held_out == earlier
 
 
 def predictions(questions, nulls: int) -> list[Prediction]:
