@@ -218,7 +218,7 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
 
 
 def require_usable(job: Job) -> None:
-    """Raise RunError if the job's folder would be overwritten or belongs to another config."""
+    """Raise RunError if the job's folder would be overwritten, belongs to another config."""
     folder = job.folder
     if not folder.exists():
         return
@@ -276,12 +276,18 @@ def _train_locked(job: Job) -> RunRecord:
     from qa_arch.config.compose import to_yaml
     from qa_arch.training import run
 
-    if job.if_exists == "replace":
-        clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
-    write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+    def take_over() -> None:
+        if job.if_exists == "replace":
+            clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
+        write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+
+    later = take_over if job.if_exists == "replace" and (job.folder / CONFIG).is_file() else None
+    if later is None:
+        take_over()
     log.info("run: %s", job.folder)
-    resume, options = job.if_exists == "resume", [*job.options, *job.machine]
-    return run.train(job.config, folder=job.folder, resume=resume, trusted=job.trusted, options=options)
+    options: Any = {"trusted": job.trusted, "options": [*job.options, *job.machine]}
+    resume = job.if_exists == "resume"
+    return run.train(job.config, folder=job.folder, resume=resume, take_over=later, **options)
 
 
 def follow(job: Job) -> None:
