@@ -112,6 +112,44 @@ def test_replaced_run_stays_until_the_new_one_has_read_what_it_needs(
     assert not (run_folder / "notes.txt").exists()
 
 
+OF_ITSELF = {
+    "init_from": "init_from={}",
+    "distillation.teacher": "debug=fast distillation.teacher={}",
+    "encoder.name": "model=bert data=demo encoder.name={}/model/tokenizer",
+    "encoder.tokenizer": "debug=fast encoder.tokenizer={}/model/tokenizer encoder.vocabulary=null",
+    "glove.path": "model=proposed data=demo glove=file glove.path={}/words.txt",
+    "data.train": "debug=fast data=files data.train={}/train.json",
+    "data.calibration": "debug=fast data=files data.train=synthetic:train data.calibration={}/*.json",
+    "data.dev": "debug=fast data=files data.train=synthetic:train data.dev={}/train.json data.open_dev=false",
+}
+
+
+@pytest.mark.parametrize("setting", OF_ITSELF)
+def test_run_does_not_replace_what_it_reads(qa_arch, run_folder, few_questions, setting, stub_training):
+    shutil.copy(few_questions[0].partition("=")[2], run_folder)
+    (run_folder / "words.txt").write_text("word 1 2 3\n")
+    before = contents(run_folder)
+    for if_exists in ("fail", "replace", "resume"):
+        words = OF_ITSELF[setting].format(run_folder).split()
+        code, _, err = qa_arch("train", *words, "--folder", run_folder, "--if-exists", if_exists)
+        refused = f"{run_folder}: {setting}: {run_folder}" in err and "--if-exists" not in err
+        assert (code, refused) == (5, True), err
+    assert (contents(run_folder), stub_training.calls) == (before, [])
+
+
+@pytest.mark.parametrize("below", ["nested/ens/run.json", "hf/config.json", "sets/run.json"])
+def test_replace_keeps_runs_and_exports_below_a_run(qa_arch, run_folder, stub_training, below):
+    write_atomic(run_folder / below, "{}")
+    before = contents(run_folder)
+    again = ("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "replace")
+    for dry in (["--dry-run"], []):
+        code, _, err = qa_arch(*again, *dry)
+        assert (code, stub_training.calls, contents(run_folder) == before) == (5, [], True)
+    assert f"{(run_folder / below).parent} would be deleted with the run; move it elsewhere first" in err
+    (run_folder / below).rename(run_folder / "model" / "run.json")  # of the run's own model
+    assert qa_arch(*again)[0] == 0
+
+
 def test_run_killed_before_its_config_was_written_starts_over(qa_arch, settings, tmp_path, stub_training):
     """Otherwise every --if-exists would refuse the folder, which exists but is not a run."""
     folder = tmp_path / "run"
