@@ -32,7 +32,8 @@ def train(
     file of JSON, or a ``datasets.Dataset``. Without ``data=CHOICE`` in ``overrides`` they are all the data.
     The record has their hash; to resume the run, give them again.
     ``folder`` is the run folder (default: ``RUNS_DIR/NAME/MODEL-sSEED-HASH``). If it exists, ``if_exists``
-    fails, replaces it, or resumes the run: an unfinished run continues and a finished one is returned.
+    fails, replaces it, once what the new run needs has been read, or resumes the run: an unfinished run
+    continues and a finished one is returned.
     ``config_dir`` contains your own choices for the config groups, and ``trust`` names packages whose classes
     a config may name.
 

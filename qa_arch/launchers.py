@@ -29,7 +29,7 @@ from qa_arch.errors import ConfigError, QaArchError, RunError, one_line
 from qa_arch.files import LOCK, hold, holder, read_yaml
 from qa_arch.process import SAFE_PATH, has_ended, kill_group, start
 from qa_arch.records import RECORD, RunRecord, Status, clear_run, read_record, write_end
-from qa_arch.training.jobs import Job
+from qa_arch.training.jobs import Job, require_alone
 
 log = logging.getLogger(__name__)
 MANIFEST, STUDY, LOG = "sweep.json", "study.journal", "log.txt"
@@ -98,7 +98,8 @@ def state_of(folder: Path) -> tuple[State, RunRecord | None]:
 def reset_point(folder: Path) -> None:
     """Queue a point again: clear its folder except for config and log.
 
-    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead.
+    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead. Raises RunError
+    for a link, and for a point with other runs or exports below it.
     """
     if folder.is_symlink():
         raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
@@ -114,6 +115,7 @@ def reset_point(folder: Path) -> None:
             log.warning(
                 "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
             )
+        require_alone(folder)
         clear_run(folder, keep=remaining)
 
 

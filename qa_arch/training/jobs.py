@@ -10,7 +10,8 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from glob import has_magic
 from importlib import import_module
 from os import PathLike
 from pathlib import Path
@@ -26,11 +27,11 @@ from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
 from qa_arch.features.glove import fetch
-from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, write_atomic
+from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, user_path, write_atomic
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
 from qa_arch.process import gc_disabled, launched
 from qa_arch.provenance import ENCODER, identify, new_record, now
-from qa_arch.records import RECORD, RunRecord, clear_run, read_record, read_trained
+from qa_arch.records import MODEL, RECORD, WANDB, RunRecord, clear_run, read_record, read_trained
 
 log = logging.getLogger(__name__)
 IfExists = Literal["fail", "replace", "resume"]
@@ -218,7 +219,8 @@ def check_components(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
 
 
 def require_usable(job: Job) -> None:
-    """Raise RunError if the job's folder would be overwritten or belongs to another config."""
+    """Raise RunError if the job's folder would be overwritten, belongs to another config, has what the run is
+    to read, or is to be replaced and has other runs or exports below it."""
     folder = job.folder
     if not folder.exists():
         return
@@ -229,6 +231,9 @@ def require_usable(job: Job) -> None:
     config = read_yaml(folder / CONFIG) if (folder / CONFIG).is_file() else None
     if not (isinstance(config, dict) and {"model", "trainer"} <= config.keys()):
         raise RunError(f"{folder}: is not a run (it has no {CONFIG} of one); choose another --folder")
+    _require_apart(job)
+    if job.if_exists == "replace":
+        require_alone(folder)
     if job.if_exists == "fail":
         state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
@@ -246,6 +251,42 @@ def require_usable(job: Job) -> None:
         lost = lost_logger(record.config, asdict(job.config), job.machine)
         if lost and record.status != "ok":
             raise RunError(f"{folder}: {lost}")
+
+
+def _require_apart(job: Job) -> None:
+    """Raise RunError for the first thing in the job's folder that the run would read: a run changes its
+    folder, and could not read it again when it is resumed or on other ranks."""
+    config, own = job.config, job.folder.resolve()
+    which = "name" if config.encoder.init == "pretrained" else "tokenizer"
+    places: dict[str, Sequence[str]] = {
+        "init_from": as_list(config.init_from or ()),
+        "distillation.teacher": config.distillation.teachers,
+        "glove.path": as_list(config.glove.source or ()) if config.glove.use and not config.init_from else (),
+    }
+    for setting, source in replace(config.data, open_dev=True).opened.items():  # a closed set is opened later
+        # Of any scheme, also those of a recipe: its path is one of the parts, or has colons itself.
+        places[setting] = [part for item in as_list(source) for part in (item, *item.split(":")) if part]
+    with suppress(QaArchError):  # reported where the encoder is checked
+        places[f"encoder.{which}"] = _encoders(config)
+    for setting, names in places.items():
+        for name in names:
+            path = user_path(name)
+            if path.resolve().is_relative_to(own) and (path.exists() or has_magic(name)):
+                raise RunError(
+                    f"{job.folder}: {setting}: {name} belongs to the run folder itself; choose another"
+                    " --folder"
+                )
+
+
+def require_alone(folder: Path) -> None:
+    """Raise RunError for the first run or checkpoint, such as an export, below a run folder, which would be
+    deleted with the run."""
+    for path in sorted(folder.glob("*/**/")):
+        top = folder / path.relative_to(folder).parts[0]
+        if top.name in (MODEL, WANDB) or is_unfinished(top) or top.is_symlink():  # whose target stays
+            continue
+        if (path / RECORD).is_file() or names_checkpoint(path):
+            raise RunError(f"{folder}: {path} would be deleted with the run; move it elsewhere first")
 
 
 def train(job: Job, *, log_errors: bool = False) -> RunRecord:
@@ -276,12 +317,18 @@ def _train_locked(job: Job) -> RunRecord:
     from qa_arch.config.compose import to_yaml
     from qa_arch.training import run
 
-    if job.if_exists == "replace":
-        clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
-    write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+    def take_over() -> None:
+        if job.if_exists == "replace":
+            clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
+        write_atomic(job.folder / CONFIG, to_yaml(job.raw))
+
+    later = take_over if job.if_exists == "replace" and (job.folder / CONFIG).is_file() else None
+    if later is None:
+        take_over()
     log.info("run: %s", job.folder)
-    resume, options = job.if_exists == "resume", [*job.options, *job.machine]
-    return run.train(job.config, folder=job.folder, resume=resume, trusted=job.trusted, options=options)
+    options: Any = {"trusted": job.trusted, "options": [*job.options, *job.machine]}
+    resume = job.if_exists == "resume"
+    return run.train(job.config, folder=job.folder, resume=resume, take_over=later, **options)
 
 
 def follow(job: Job) -> None:
@@ -341,24 +388,28 @@ def require_files(config: Config) -> None:
         raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")
 
 
+def _encoders(config: Config) -> list[str]:
+    """Folder or hub id of the encoder, or of the tokenizer of a random one, that the run reads, if any."""
+    from qa_arch.nn.encoder_configs import resolve
+
+    encoder, recipe = config.encoder, recipe_of(config.model)
+    name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
+    reads_none = name is None or config.init_from or (recipe is not None and not recipe.encoder)
+    return [] if reads_none else [resolve(str(name))]
+
+
 def require_hub(configs: Sequence[Config]) -> None:
     """Raise UnavailableError for encoders and data sets that are neither local, cached nor on the hub.
 
     The hub is asked once whether it answers, and once for each that is not cached. If it does not answer but
     everything is cached, its clients are switched to offline mode: they would retry for a minute.
     """
-    from qa_arch.nn.encoder_configs import WITHOUT_HUB, resolve
+    from qa_arch.nn.encoder_configs import WITHOUT_HUB
 
     needed: dict[tuple[hub.Kind, str, str | None], bool] = {}
     for config in configs:
-        encoder = config.encoder
-        name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-        recipe = recipe_of(config.model)
-        if config.init_from or (recipe is not None and not recipe.encoder):
-            name = None
-        names = [] if name is None else [resolve(name)]
-        names += [place for place in config.distillation.teachers if names_checkpoint(place)]
-        for source in names:
+        teachers = [place for place in config.distillation.teachers if names_checkpoint(place)]
+        for source in (*_encoders(config), *teachers):
             if not Path(source).is_dir():
                 repository, version = hub.split_revision(source)
                 needed["models", repository, version] = hub.cached("models", repository, version)

@@ -13,7 +13,7 @@ import os
 import shlex
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -85,6 +85,8 @@ class OpenRun:
     """Config for training and scoring, from ``begin`` on with the settings that this machine chose."""
     trusted: Sequence[str] = TRUSTED
     resumes: bool = False
+    take_over: Callable[[], None] | None = None
+    """Replaces another run in the folder, which stays until this one has read what it needs."""
     written: os.stat_result | None = None
     """The file of the record as this run wrote it last."""
     read: Mapping[str, str | None] = field(default_factory=dict)
@@ -118,12 +120,23 @@ class OpenRun:
                     (earlier.commit or "unknown")[:8],
                 )
                 self.record = replace(self.record, code=None)
+        if self.take_over is not None:
+            with suppress(FileNotFoundError):
+                self.written = (self.folder / RECORD).stat()
+            return
         self.update()
         (self.folder / TRACEBACK).unlink(missing_ok=True)
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the record and write it; RunError if it is no longer in its place."""
+        """Change fields of the record and write it; RunError if it is no longer in its place.
+
+        The first record of a run that replaces another ends that one.
+        """
         self.require_in_place()
+        take_over, self.take_over = self.take_over, None
+        if take_over is not None:
+            self.written = None
+            take_over()
         self.record = replace(self.record, **changes)
         self.written = write_record(self.folder, self.record).stat()
 
@@ -148,6 +161,9 @@ class OpenRun:
                 self.begun = time.perf_counter()
                 yield
         except BaseException as error:
+            if self.take_over is not None:
+                log.warning("%s: the run in it is unchanged, as the new one could not begin", self.folder)
+                raise
             self.require_in_place()
             if self.record.status == "ok":  # only loggers have missed its outcome
                 discard(self.folder)
@@ -264,14 +280,19 @@ def train(
     resume: bool = False,
     trusted: Sequence[str] = TRUSTED,
     options: Sequence[str] = (),
+    take_over: Callable[[], None] | None = None,
 ) -> RunRecord:
     """Train, choose epoch and null threshold on calibration, score, and record everything.
 
     The config was checked where the run was planned (``training.jobs``). The status of the record ends as
     ``ok``, ``oom``, ``failed`` or ``killed``. Errors are recorded and raised, except for running out of
     memory, which is a result. The command that resumes an interrupted run ends with ``options``.
+
+    With ``take_over``, which makes the folder of another run that of this one, the other stays until this one
+    has read what it needs; an error before that is raised alone.
     """
-    run = OpenRun(folder, provenance.new_record(asdict(config), status="running"), config, trusted, resume)
+    record = provenance.new_record(asdict(config), status="running")
+    run = OpenRun(folder, record, config, trusted, resume, take_over)
     run.begin()
     again = ["qa-arch", "train", "--config-from", str(folder), "--folder", str(folder), *options]
     again += ["--if-exists", "resume"]
@@ -285,6 +306,7 @@ def train_spans(run: OpenRun) -> None:
     """The recipe of span models: questions and their windows, model, fit, null threshold, scores, record."""
     config = run.config
     parts = assemble(config, run.trusted)
+    fitting = span_fitting(config, parts)  # may find faults, so before ``describe`` ends a replaced run
     run.describe(
         parts.sets,
         {
@@ -299,7 +321,7 @@ def train_spans(run: OpenRun) -> None:
         held_out=held_out(config.data),
     )
     task.save(run.model_folder, parts)
-    run.fit(span_fitting(config, parts))
+    run.fit(fitting)
     if parts.origin is not None:  # in which weights may have been pruned
         nonzero = sum(int(weights.count_nonzero()) for weights in parts.model.parameters())
         run.update(parameters=replace(run.record.parameters, nonzero=nonzero))

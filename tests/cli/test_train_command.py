@@ -19,7 +19,7 @@ from qa_arch.config.machine import lost_logger, with_machine
 from qa_arch.config.schema import validate
 from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.files import write_atomic
+from qa_arch.files import read_yaml, write_atomic
 from qa_arch.provenance import identify
 from qa_arch.records import RECORD, RunRecord, read_questions, read_record, write_record
 from qa_arch.training import jobs
@@ -28,13 +28,16 @@ from qa_arch.training.checkpoint import LAST
 
 @pytest.fixture
 def stub_training(monkeypatch):
-    """Replace training: read the data and write a record; models in ``stub.failing`` raise."""
+    """Replace training: read the data, take over the folder and write a record; models in ``stub.failing``
+    raise."""
     stub = SimpleNamespace(calls=[], failing=(), read=[])
 
-    def train(config, *, folder, resume=False, trusted=(), options=()):
+    def train(config, *, folder, resume=False, trusted=(), options=(), take_over=None):
         name = str(config.model["name"])
-        stub.calls.append((name, resume))
         stub.read.append(load_splits(config.data)["train"])
+        if take_over is not None:
+            take_over()
+        stub.calls.append((name, resume))
         about = {"name": config.name, "model": name, "seed": config.seed, "config": asdict(config)}
         record = RunRecord(status="ok", settings_hash="-", run_hash="-", **about)
         if name in stub.failing:
@@ -85,6 +88,66 @@ def test_run_killed_while_it_is_replaced_is_no_result(run_folder, qa_arch, stub_
         shutil.rmtree(run_folder)
         shutil.copytree(kept, run_folder)
     assert {(True, True), (False, True), (False, False)} == {*left}
+
+
+def test_replaced_run_stays_until_the_new_one_has_read_what_it_needs(
+    run_folder, few_questions, qa_arch, caplog
+):
+    """A faulty file, found when the data is read or the model is built, must not cost the trained weights."""
+    write_atomic(run_folder / "notes.txt", "of the old run")
+    before = contents(run_folder)
+    train, calibration, dev = few_questions
+    shared = train.replace("data.train", "data.calibration")
+    again = ("train", "data=files", "debug=fast", "--folder", run_folder, "--if-exists", "replace")
+    for changes, message in {
+        (shared, dev): "train and calibration share",
+        (calibration, dev, "loss=twins", "data.train_questions=1"): "loss.twin_likeness: no two",
+    }.items():
+        code, _, err = qa_arch(*again, train, *changes)
+        assert (code, message in err) == (2 if "twin" in message else 4, True)
+        assert contents(run_folder) == before
+        assert "the run in it is unchanged" in caplog.messages[-1]
+    assert qa_arch(*again, train, calibration, dev, "features.cache_dir=null", "seed=7")[0] == 0
+    assert read_record(run_folder).seed == read_yaml(run_folder / "config.yaml")["seed"] == 7
+    assert not (run_folder / "notes.txt").exists()
+
+
+OF_ITSELF = {
+    "init_from": "init_from={}",
+    "distillation.teacher": "debug=fast distillation.teacher={}",
+    "encoder.name": "model=bert data=demo encoder.name={}/model/tokenizer",
+    "encoder.tokenizer": "debug=fast encoder.tokenizer={}/model/tokenizer encoder.vocabulary=null",
+    "glove.path": "model=proposed data=demo glove=file glove.path={}/words.txt",
+    "data.train": "debug=fast data=files data.train={}/train.json",
+    "data.calibration": "debug=fast data=files data.train=synthetic:train data.calibration={}/*.json",
+    "data.dev": "debug=fast data=files data.train=synthetic:train data.dev={}/train.json data.open_dev=false",
+}
+
+
+@pytest.mark.parametrize("setting", OF_ITSELF)
+def test_run_does_not_replace_what_it_reads(qa_arch, run_folder, few_questions, setting, stub_training):
+    shutil.copy(few_questions[0].partition("=")[2], run_folder)
+    (run_folder / "words.txt").write_text("word 1 2 3\n")
+    before = contents(run_folder)
+    for if_exists in ("fail", "replace", "resume"):
+        words = OF_ITSELF[setting].format(run_folder).split()
+        code, _, err = qa_arch("train", *words, "--folder", run_folder, "--if-exists", if_exists)
+        refused = f"{run_folder}: {setting}: {run_folder}" in err and "--if-exists" not in err
+        assert (code, refused) == (5, True), err
+    assert (contents(run_folder), stub_training.calls) == (before, [])
+
+
+@pytest.mark.parametrize("below", ["nested/ens/run.json", "hf/config.json", "sets/run.json"])
+def test_replace_keeps_runs_and_exports_below_a_run(qa_arch, run_folder, stub_training, below):
+    write_atomic(run_folder / below, "{}")
+    before = contents(run_folder)
+    again = ("train", "--config-from", run_folder, "--folder", run_folder, "--if-exists", "replace")
+    for dry in (["--dry-run"], []):
+        code, _, err = qa_arch(*again, *dry)
+        assert (code, stub_training.calls, contents(run_folder) == before) == (5, [], True)
+    assert f"{(run_folder / below).parent} would be deleted with the run; move it elsewhere first" in err
+    (run_folder / below).rename(run_folder / "model" / "run.json")  # of the run's own model
+    assert qa_arch(*again)[0] == 0
 
 
 def test_run_killed_before_its_config_was_written_starts_over(qa_arch, settings, tmp_path, stub_training):

@@ -423,6 +423,16 @@ def test_link_in_place_of_a_point_is_not_emptied(stubbed, train_m, qa_arch):
     assert contents(victim) == before
 
 
+def test_retried_point_keeps_the_runs_below_it(stubbed, train_m, qa_arch):
+    stubbed.set_actions(seed1="failed")
+    train_m("seed=1,2")
+    write_atomic(stubbed.point(1) / "ens" / RECORD, "{}")
+    before = contents(stubbed.point(1))
+    code, _, err = qa_arch("sweep", "retry", stubbed.folder)
+    assert (code, f"{stubbed.point(1) / 'ens'} would be deleted with the run" in err) == (5, True)
+    assert contents(stubbed.point(1)) == before
+
+
 def test_resumed_sweep_needs_and_repeats_its_options(stubbed, train_m, qa_arch, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", sys.path[:])

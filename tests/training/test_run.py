@@ -19,6 +19,7 @@ from qa_arch.data.splits import load_splits
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError, out_of_memory
 from qa_arch.files import write_atomic
+from qa_arch.provenance import new_record
 from qa_arch.qa import task
 from qa_arch.qa.files import mass_abstention
 from qa_arch.records import RECORD, BatchSizes, read_record, write_record
@@ -129,6 +130,21 @@ def test_run_whose_folder_was_renamed_ends_and_resumes_there(
     assert not (moved / run.TRACEBACK).exists()
     done = run_training("trainer.checkpoint_minutes=1e-6", name="moved", resume=True)
     assert (done.record.status, (moved / "model" / "tokenizer").is_dir()) == ("ok", True)
+
+
+def test_run_whose_folder_was_renamed_before_it_replaced_the_old_one_ends(configure, monkeypatch, tmp_path):
+    folder, moved, take_over = tmp_path / "run", tmp_path / "moved", Mock()
+    write_record(folder, new_record(asdict(configure()), status="ok"))
+
+    def rename_and_assemble(*arguments):
+        folder.rename(moved)
+        return assemble(*arguments)
+
+    assemble = run.assemble
+    monkeypatch.setattr(run, "assemble", rename_and_assemble)
+    with pytest.raises(RunError, match="was renamed, replaced or removed"):
+        run.train(configure(), folder=folder, take_over=take_over)
+    assert (folder.exists(), read_record(moved).status, take_over.called) == (False, "ok", False)
 
 
 def test_out_of_memory_is_recorded_as_a_result(run_training, raise_in_training):
