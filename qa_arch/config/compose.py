@@ -424,7 +424,7 @@ def merge(
         _refuse_interpolations(OmegaConf.to_container(base), f"{path}: config")
         typed = machine_overrides(overrides)
         # What belongs to this machine is composed apart, below.
-        changes = OmegaConf.from_dotlist([word for word in overrides if word not in typed])
+        changes = _settings([word for word in overrides if word not in typed])
         for key in map(str, changes):
             # Merging would replace a section by a word: choices of groups need composition.
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
@@ -465,17 +465,33 @@ def _refuse_interpolations(value: Any, where: str) -> None:
 
 
 def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parse ``SECTION.KEY=VALUE`` words into sections of settings, with values read as YAML."""
+    """Parse ``SECTION.KEY=VALUE`` words into sections of settings. Raises ConfigError for any other."""
     for override in overrides:
         if not re.match(r"\w+\.\w+=.", override):
             raise ConfigError(f"'{override}' is not SECTION.KEY=VALUE, such as features.max_length=512")
     refuse_repeated(overrides)
     try:
-        plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
-    except (OmegaConfBaseException, YAMLError) as error:
+        plain = OmegaConf.to_container(_settings(overrides), resolve=True)
+    except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     assert isinstance(plain, dict)
     return {str(section): values for section, values in plain.items()}
+
+
+def _settings(overrides: Sequence[str]) -> DictConfig:
+    """Nested settings, with values read as those that are composed: YAML's 010 is 8.
+
+    Raises ConfigError for what is no KEY=VALUE, or has several values.
+    """
+    settings = OmegaConf.create()
+    try:
+        for override in OverridesParser.create().parse_overrides([*overrides]):
+            if override.is_delete() or override.is_sweep_override():
+                raise ConfigError(f"'{override.input_line}' is not KEY=VALUE with one value; {QUOTES}")
+            OmegaConf.update(settings, override.key_or_group, override.value())
+    except HydraException as error:
+        raise ConfigError(_explain(error, overrides, ())) from None
+    return settings
 
 
 def to_yaml(plain: dict[str, Any]) -> str:

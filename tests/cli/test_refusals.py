@@ -67,6 +67,7 @@ REFUSED = [
     (TINY, 2, "--data: tiny-electra has no dev set of its own"),
     ("adopt tiny-electra --set stride", 2, "is not SECTION.KEY=VALUE"),
     ("adopt tiny-electra --set optim.lr=1", 2, "optim: describes"),
+    ("adopt tiny-electra --set features.max_length=0256", 2, "max_length: expected an integer, got '0256'"),
     ("adopt tiny-electra --set optim.lr=8 --set optim.lr=9", 2, "give optim.lr once"),
     ("evaluate --run mistyped --data dev.json", 5, "mistyped: no such run folder"),
     ("evaluate --predictions p.json --data dev.json --device cpu", 2, "give --run"),
