@@ -424,7 +424,7 @@ def merge(
         _refuse_interpolations(OmegaConf.to_container(base), f"{path}: config")
         typed = machine_overrides(overrides)
         # What belongs to this machine is composed apart, below.
-        changes = _settings([word for word in overrides if word not in typed])
+        changes = _parse([word for word in overrides if word not in typed])
         for key in map(str, changes):
             # Merging would replace a section by a word: choices of groups need composition.
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
@@ -471,14 +471,14 @@ def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"'{override}' is not SECTION.KEY=VALUE, such as features.max_length=512")
     refuse_repeated(overrides)
     try:
-        plain = OmegaConf.to_container(_settings(overrides), resolve=True)
+        plain = OmegaConf.to_container(_parse(overrides), resolve=True)
     except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     assert isinstance(plain, dict)
     return {str(section): values for section, values in plain.items()}
 
 
-def _settings(overrides: Sequence[str]) -> DictConfig:
+def _parse(overrides: Sequence[str]) -> DictConfig:
     """Nested settings, with values read as those that are composed: YAML's 010 is 8.
 
     Raises ConfigError for what is no KEY=VALUE, or has several values.

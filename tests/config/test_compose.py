@@ -244,7 +244,7 @@ def test_a_word_that_is_no_single_setting_is_refused(tmp_path, word):
     (tmp_path / "config.yaml").write_text(to_yaml(compose([])))
     with pytest.raises(ConfigError, match=r"needs quotes: \"KEY='a=b'\""):
         merge(tmp_path / "config.yaml", [word])
-    with pytest.raises(ConfigError, match="is not SECTION|needs quotes"):
+    with pytest.raises(ConfigError, match=r"is not SECTION|needs quotes"):
         parse_sections([word])
 
 
