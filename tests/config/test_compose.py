@@ -138,6 +138,8 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
         ("trainer.epochs=0", "trainer.epochs: 0 trains nothing; .* init_from=RUN"),
         ("init_from=nowhere", "init_from: nowhere has no config.yaml"),
+        ("~data.dev", "data: missing dev"),
+        ("~encoder", "config: missing encoder"),
         ("~model.task", "model: has no task; name it in its YAML .known: span, "),
         ("model.task=tagging", "model.task: 'tagging' is not a choice .known: span, "),
         ("encoder.name=null", "encoder.name: missing"),
@@ -207,6 +209,16 @@ def test_settings_just_inside_the_limits_are_accepted():
 )
 def test_sources_that_belong_together_are_accepted(overrides):
     validate(compose(overrides.split(" ")))
+
+
+def test_an_empty_variable_names_no_folder(monkeypatch):
+    """Paths would begin at the root of the file system."""
+    for name in ("QA_ARCH_DATA", "QA_ARCH_GLOVE", "MRQA"):
+        monkeypatch.setenv(name, "")
+    config = validate(compose(["data=balanced", "glove=file", "glove.name=6B.50d"]))
+    assert config.data.train == "data/squad/train-v2.0.balanced.json"
+    assert config.glove.source == "data/glove/glove.6B.50d.txt"
+    assert compose(["data=mrqa"])["data"]["train"] == "mrqa:mrqa/train/SQuAD.jsonl.gz"
 
 
 def test_an_encoder_of_ones_own_is_a_file_in_its_group(tmp_path):
