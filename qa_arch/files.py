@@ -50,7 +50,7 @@ def file_stem(name: str) -> str:
 
 
 def data_folder() -> str:
-    return os.environ.get(DATA_FOLDER, "data")
+    return os.environ.get(DATA_FOLDER) or "data"  # an empty one would be the root of the file system
 
 
 def user_path(path: str | os.PathLike[str]) -> Path:

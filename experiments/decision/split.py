@@ -12,7 +12,6 @@ pairs have it, is "doesn't": 193 unanswerable and 8 answerable questions have th
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from pathlib import Path
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
-from qa_arch.files import write_json
+from qa_arch.files import data_folder, write_json
 from qa_arch.types import QuestionSet
 
 EVERY = 4
@@ -58,7 +57,7 @@ def rejoined(questions: QuestionSet) -> QuestionSet:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    data = Path(os.environ.get("QA_ARCH_DATA", "data"))
+    data = Path(data_folder())
     parser.add_argument(
         "--rejoin", action="store_true", help='write "does n\'t" of training questions as one word'
     )

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
-import os
 import re
 from collections import Counter
 from dataclasses import replace
@@ -28,7 +27,7 @@ from pathlib import Path
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError
-from qa_arch.files import write_json
+from qa_arch.files import data_folder, write_json
 from qa_arch.types import Example, Gold, QuestionSet
 
 SEED = 13
@@ -108,7 +107,7 @@ def subjqa(path: Path) -> QuestionSet:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="folder to write to")
-    out, folder = parser.parse_args().out, Path(os.environ.get("QA_ARCH_DATA", "data"))
+    out, folder = parser.parse_args().out, Path(data_folder())
     sets = [with_typos(read(folder / "squad/dev-v2.0.fold_a.json"))]
     sets += map(subjqa, sorted(folder.glob("subjqa/*.test.csv")))
     for questions in sets:

@@ -10,13 +10,12 @@ SQuAD 1.1 set; removes from XQuAD the articles that the models were trained or c
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 from random import Random
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import read, write
-from qa_arch.files import write_json
+from qa_arch.files import data_folder, write_json
 from qa_arch.types import QuestionSet
 
 SEED, TRAINED, QUESTIONS, ANSWERABLE = 13, 4000, 150, 600
@@ -37,7 +36,7 @@ def sample(questions: QuestionSet, name: str, size: int) -> QuestionSet:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", required=True, type=Path, help="folder to write to")
-    out, folder = parser.parse_args().out, Path(os.environ.get("QA_ARCH_DATA", "data"))
+    out, folder = parser.parse_args().out, Path(data_folder())
     sets = {name: read(folder / f"{file}.json") for name, file in SAMPLED.items()}
     train = read(folder / "squad/train-v2.0.balanced.json")
     samples = {"train": sample(train, "train", TRAINED)}

@@ -18,6 +18,7 @@ from qa_arch.cli.runs import (
     PERMISSION,
     add_options,
     checkpoint_folder,
+    keep_inputs,
     null_threshold,
     open_predictor,
     print_scores,
@@ -107,6 +108,7 @@ def _score_files(args: argparse.Namespace) -> int:
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     if METRICS and args.nbest and not families:
         raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
+    keep_inputs(args, args.predictions, args.na_prob, args.nbest)
     questions = open_passages(args.data, use="scoring", language=args.language)
     protocol = questions.protocol
     _say(f"protocol: SQuAD {protocol} (from the data){rules_of(questions.language)}")
@@ -180,6 +182,7 @@ def _score_run(args: argparse.Namespace) -> int:
     if not args.final:
         refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
     require_runs(args.run_folder)
+    keep_inputs(args)
     source, *others = args.run_folder
     if others:
         raise ConfigError("--run: several runs are an ensemble; make it a run: qa-arch adopt RUN RUN")

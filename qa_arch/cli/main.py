@@ -6,6 +6,7 @@ import argparse
 import errno
 import logging
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -194,6 +195,11 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 class Parser(argparse.ArgumentParser):
     """Prints errors on one line, without the usage, and suggests the choice most similar to a wrong one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # What begins with a minus and is a value, not an option: argparse knows no exponents.
+        self._negative_number_matcher = re.compile(r"-(\d*\.?\d+(e[+-]?\d+)?|inf(inity)?)$", re.IGNORECASE)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"qa-arch: {message}; see {self.prog} --help\n")

@@ -87,7 +87,10 @@ def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     from qa_arch.metrics.squad import abstention_warning
     from qa_arch.qa.files import threshold_on, write_parts
+    from qa_arch.records import RECORD
 
+    if (Path(args.out) / RECORD).exists():
+        raise ConfigError(f"--out {args.out}: is a run, whose own predictions stay; name another folder")
     questions = open_listed(args.data, on_error=args.on_error, use="answering")
     predictor = open_reader(args.run_folder, args)
     threshold = args.null_threshold

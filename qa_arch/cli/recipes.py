@@ -8,7 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import DEVICE, PERMISSION, add_options, open_predictor, print_scores, refuse_options
+from qa_arch.cli.runs import (
+    DEVICE,
+    PERMISSION,
+    add_options,
+    keep_inputs,
+    open_predictor,
+    print_scores,
+    refuse_options,
+)
 from qa_arch.config.schema import recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import RunError
@@ -34,6 +42,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     """Check that the set may be scored; score it, write rows and record, and print the scores."""
     if not args.final:
         refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
+    keep_inputs(args)
     folder, record = Path(args.run_folder), read_trained(args.run_folder)
     config = run_config(record.config)
     if (entry := recipe_of(config.model)) is None:

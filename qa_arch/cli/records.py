@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options, refuse_options
+from qa_arch.cli.runs import add_options, keep_inputs, refuse_options
 from qa_arch.data.answer_files import read_types
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages, usage
@@ -466,6 +466,7 @@ def run_report(args: argparse.Namespace) -> int:
     on_error: OnError = "skip" if skips else "raise"
     if not args.data:
         refuse_options(args, ("language",), "is that of --data; recorded scores keep theirs")
+    keep_inputs(args, args.types)
     language = args.language or ENGLISH
     questions = (
         open_passages(args.data, on_error=on_error, use="scoring", language=language) if args.data else None

@@ -16,8 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.config.find import use_config_dir
-from qa_arch.data.sources import usage
+from qa_arch.config.find import CONFIG, use_config_dir
+from qa_arch.data.files import as_list
+from qa_arch.data.sources import files, usage
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
 from qa_arch.metrics.squad import LANGUAGES
@@ -140,6 +141,19 @@ def refuse_options(args: argparse.Namespace, names: Sequence[str], reason: str) 
         value = getattr(args, name, None)
         if value is not None and value is not False and value != []:
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
+
+
+def keep_inputs(args: argparse.Namespace, *paths: str | None) -> None:
+    """Raise ConfigError if ``--out`` is a file that exists and that the command reads: one of ``paths``, of
+    ``--data``, or of what a run consists of."""
+    out, data = Path(args.out or ""), getattr(args, "data", None)
+    if not out.is_file():
+        return
+    own = ("run.json", CONFIG, "predictions.json")
+    read = [Path(run) / name for run in as_list(getattr(args, "run_folder", None) or ()) for name in own]
+    read += [*map(Path, filter(None, paths)), *(files(data) if data else ())]
+    if any(path.exists() and out.samefile(path) for path in read):
+        raise ConfigError(f"--out {out}: writing it would overwrite what is read; name another file")
 
 
 def require_runs(sources: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,7 +139,13 @@ def _stem(source: str | Sequence[str]) -> str:
     return re.sub(r"\W+", "_", named.name.split(".")[0]).strip("_") or "finetune"
 
 
+def _folder(variable: str, default: str | None) -> str | None:
+    """``${folder:VARIABLE,DEFAULT}``: ``oc.env``, but an empty variable is no name."""
+    return os.environ.get(variable) or default
+
+
 OmegaConf.register_new_resolver("stem", _stem, replace=True)
+OmegaConf.register_new_resolver("folder", _folder, replace=True)
 
 
 def compose(overrides: Sequence[str], config_dir: str | None = None) -> dict[str, Any]:
@@ -166,10 +173,10 @@ def _plain(composed: DictConfig, overrides: Sequence[str]) -> dict[str, Any]:
         )
     if "head" in plain:
         raise ConfigError("head: its YAML must begin with the line '# @package model.head'")
-    if plain["init_from"]:
+    if plain.get("init_from"):
         return _started(plain, overrides)
-    refuse_ignored_encoder(overrides, plain["encoder"])
-    refuse_mixed_sources(overrides, plain["data"])
+    refuse_ignored_encoder(overrides, plain.get("encoder"))
+    refuse_mixed_sources(overrides, plain.get("data", {}))
     return {str(key): value for key, value in plain.items()}
 
 
@@ -185,6 +192,19 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
     before = read_yaml(path)
     validate(before)  # it may be damaged
     _refuse_interpolations(before, f"{path}: config")
+    typed: dict[str, Any] = {}
+    for word in overrides:
+        key = key_of(word).replace("/", ".")
+        if within(key, ("sweep",)):
+            continue
+        typed[key] = plain
+        for part in key.split("."):
+            if not (isinstance(typed[key], dict) and part in typed[key]):
+                raise ConfigError(
+                    f"{word}: is for new models; with init_from, settings are those of {folder} but for"
+                    " sections and single settings that are given (trainer=cpu optim.lr=1e-5)"
+                )
+            typed[key] = typed[key][part]
     own = {key: value for key, value in before.items() if key not in MODEL_CHANGES}
     config = with_machine(own, machine_settings(plain), overrides)
     changes = [
@@ -195,18 +215,7 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
     teaching = plain["distillation"]
     chosen["distillation.layers"] = "none" if teaching["soft_targets"] else teaching["layers"]
     chosen["model.name"] = "-".join([before["model"].get("name", "model"), *(c.label for c in changes)])
-    for word in overrides:
-        key = key_of(word).replace("/", ".")
-        if within(key, ("sweep",)):
-            continue
-        chosen[key] = plain
-        for part in key.split("."):
-            if not (isinstance(chosen[key], dict) and part in chosen[key]):
-                raise ConfigError(
-                    f"{word}: is for new models; with init_from, settings are those of {folder} but for"
-                    " sections and single settings that are given (trainer=cpu optim.lr=1e-5)"
-                )
-            chosen[key] = chosen[key][part]
+    chosen |= typed
     for key in sorted(chosen):  # a section before its settings
         *sections, last = key.split(".")
         target = config
@@ -424,7 +433,7 @@ def merge(
         _refuse_interpolations(OmegaConf.to_container(base), f"{path}: config")
         typed = machine_overrides(overrides)
         # What belongs to this machine is composed apart, below.
-        changes = OmegaConf.from_dotlist([word for word in overrides if word not in typed])
+        changes = _parse([word for word in overrides if word not in typed])
         for key in map(str, changes):
             # Merging would replace a section by a word: choices of groups need composition.
             if isinstance(base.get(key), DictConfig) and not isinstance(changes[key], DictConfig):
@@ -465,17 +474,33 @@ def _refuse_interpolations(value: Any, where: str) -> None:
 
 
 def parse_sections(overrides: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Parse ``SECTION.KEY=VALUE`` words into sections of settings, with values read as YAML."""
+    """Parse ``SECTION.KEY=VALUE`` words into sections of settings. Raises ConfigError for any other."""
     for override in overrides:
         if not re.match(r"\w+\.\w+=.", override):
             raise ConfigError(f"'{override}' is not SECTION.KEY=VALUE, such as features.max_length=512")
     refuse_repeated(overrides)
     try:
-        plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(overrides)), resolve=True)
-    except (OmegaConfBaseException, YAMLError) as error:
+        plain = OmegaConf.to_container(_parse(overrides), resolve=True)
+    except OmegaConfBaseException as error:
         raise ConfigError(one_line(error)) from error
     assert isinstance(plain, dict)
     return {str(section): values for section, values in plain.items()}
+
+
+def _parse(overrides: Sequence[str]) -> DictConfig:
+    """Nested settings, with values read as those that are composed: YAML's 010 is 8.
+
+    Raises ConfigError for what is no KEY=VALUE, or has several values.
+    """
+    settings = OmegaConf.create()
+    try:
+        for override in OverridesParser.create().parse_overrides([*overrides]):
+            if override.is_delete() or override.is_sweep_override():
+                raise ConfigError(f"'{override.input_line}' is not KEY=VALUE with one value; {QUOTES}")
+            OmegaConf.update(settings, override.key_or_group, override.value())
+    except HydraException as error:
+        raise ConfigError(_explain(error, overrides, ())) from None
+    return settings
 
 
 def to_yaml(plain: dict[str, Any]) -> str:

@@ -604,11 +604,11 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
     ``data=CHOICE`` states where the others come from, ``debug=CHOICE`` that few questions are wanted.
     """
     named = {key_of(word): word.partition("=")[2] for word in overrides}
-    sources = {f"data.{split}": data[split] for split in ("train", "calibration", "dev")}
+    sources = {f"data.{split}": data.get(split) for split in ("train", "calibration", "dev")}
     typed = [key for key in sources if named.get(key, "null") != "null"]
     others = {} if "data" in named else sources
     if "data.train" in typed and "debug" not in named:
-        others = {**others, "data.train_questions": data["train_questions"]}
+        others = {**others, "data.train_questions": data.get("train_questions")}
     stays = [f"{key}={value}" for key, value in others.items() if key not in named and value]
     if typed and stays:
         limited = " and data.train_questions=0" if "data.train_questions" in str(stays) else ""

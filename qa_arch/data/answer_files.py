@@ -124,7 +124,7 @@ UNANSWERABLE = "unanswerable"
 """The answer that lm-evaluation-harness's task squadv2 prescribes for unanswerable questions."""
 FORMATS = (
     "official predictions, JSON lines with id, answer and null odds, a list for evaluate's squad_v2 metric,"
-    " samples of lm-evaluation-harness, or CSV with the columns id and answer"
+    " samples of lm-evaluation-harness, or CSV with the columns id, answer and, optionally, null_odds"
 )
 NULL_ODDS = ("null_odds", "no_answer_probability")
 """Names of a record's null odds; a probability of "no answer" ranks questions like them."""
@@ -200,7 +200,7 @@ def _detect_format(path: Path) -> tuple[str, Iterable[Row]]:
     """Description of the file format, and the rows."""
     text = read_text(path)
     if text.lstrip()[:1] not in ("{", "["):
-        return "CSV", _csv_rows(path, text)
+        return "CSV", _answer_rows(path, _csv_records(path, text), "answer")
     content = load(path)
     # An object is official unless its keys are fields: any other key may be an id.
     if isinstance(content, dict) and not content.keys() & {"doc", "id"}:
@@ -218,6 +218,9 @@ def _detect_format(path: Path) -> tuple[str, Iterable[Row]]:
     if "id" in keys:
         if "prediction_text" in keys:
             return "predictions for evaluate's metrics", _answer_rows(path, records, "prediction_text")
+        if keys >= {"text", "answer"}:
+            fault = "text and answer: either could be the answer; keep one of them"
+            raise DataError(f"{path}: {records[0][0]}: {fault}")
         return "JSON lines", _answer_rows(path, records, "text" if "text" in keys else "answer")
     raise DataError(f"{path}: unknown format; expected {FORMATS}")
 
@@ -255,10 +258,12 @@ def _official_rows(path: Path) -> Iterator[Row]:
         yield "object", id_, file.values[id_], None
 
 
-def _csv_rows(path: Path, text: str) -> Iterator[Row]:
-    for number, record in csv_rows(path, text, ("id", "answer"), f"expected {FORMATS}"):
+def _csv_records(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    """Records as those of JSON lines; where the cell of the null odds is empty, they are missing."""
+    for number, row in csv_rows(path, text, ("id", "answer"), f"expected {FORMATS}"):
         line = f"line {number}"
-        yield line, _field(path, line, record, "id"), _field(path, line, record, "answer"), None
+        odds = {name: _number(path, line, name, row[name]) for name in NULL_ODDS if row.get(name)}
+        yield line, {"id": row["id"], "answer": row["answer"], **odds}
 
 
 def _answer_rows(path: Path, records: Iterable[tuple[str, Any]], text: str) -> Iterator[Row]:

@@ -166,6 +166,11 @@ def format_of(source: Paths) -> Format:
     return _format(_resolve(source)[0])
 
 
+def recorded_format(source: Paths) -> Format:
+    """Format of a source of a record, whose files, which may have colons in their names, may not be here."""
+    return _format(next((split_scheme(item)[0] for item in as_list(source)), ""))
+
+
 def require_passages(source: Paths, setting: str = "") -> None:
     """Raise DataError unless ``source`` holds passages; ``setting`` is its config key, for the message."""
     require(source, PASSAGES, "data=squad2", setting)

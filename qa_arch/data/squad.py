@@ -268,15 +268,16 @@ def _records(value: Any) -> list[Record]:
 def _csv_records(path: Path, use: Use) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line, flat record) of every row.
 
-    ``answers`` and ``starts`` hold one value or a JSON list, and are empty for an unanswerable question. In
-    other columns an empty cell is a missing field. Raises DataError.
+    ``answers`` and ``starts`` (or ``answer_start``) hold one value or a JSON list, and are empty for an
+    unanswerable question. In other columns an empty cell is a missing field. Raises DataError.
     """
     needed = [name for name in _CSV if name != "answers" or use != "answering"]
     for line, row in csv_rows(path, read_text(path), needed, f"the columns are {', '.join(_CSV)}, starts"):
         record: dict[str, Any] = {name: cell for name, cell in row.items() if cell or name in _CSV}
         # A cell may be a plain text, a JSON list, a hub set's dictionary, or any of them as Python prints it.
         if "answers" in row:
-            texts, starts = _parse_cell(row["answers"]), _parse_cell(row.get("starts", ""))
+            starts = _parse_cell(row.get("starts") or row.get("answer_start", ""))
+            texts = _parse_cell(row["answers"])
             is_column = isinstance(texts, list)  # else texts and offsets in one cell, or what cannot be read
             record["answers"] = {"text": texts, "answer_start": starts or None} if is_column else texts
         yield line, record

@@ -27,7 +27,7 @@ from transformers import (
 from qa_arch.config.schema import Config
 from qa_arch.data.files import as_list
 from qa_arch.data.question_sets import passage_title
-from qa_arch.data.sources import format_of, split_scheme, split_source
+from qa_arch.data.sources import recorded_format, split_scheme, split_source
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.export import new_folder, sample
 from qa_arch.features.windows import probe
@@ -356,7 +356,7 @@ def _data_lines(config: Config, data: Mapping[str, SplitFacts]) -> Iterator[str]
     squad = (
         "If these are SQuAD's questions: SQuAD is published under CC BY-SA 4.0 (Rajpurkar et al. 2016, 2018)."
     )
-    yield f"\n{format_of(config.data.train).licence or squad}"
+    yield f"\n{recorded_format(config.data.train).licence or squad}"
 
 
 def _weights_origin(config: Config, record: RunRecord) -> str:

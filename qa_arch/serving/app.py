@@ -30,8 +30,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.responses import FileResponse, JSONResponse
 
 from qa_arch.config.check import suggest
-from qa_arch.data.files import as_list
-from qa_arch.data.sources import SYNTHETIC, format_of
+from qa_arch.data.sources import SYNTHETIC, recorded_format
 from qa_arch.errors import ConfigError
 from qa_arch.manifest import module_of
 from qa_arch.nn.reading import device_of
@@ -295,8 +294,7 @@ def _add_attention(app: FastAPI, service: Service) -> None:
 def _describe(name: str, reader: Reader) -> ModelMessage:
     record, threshold = reader.record, reader.null_threshold
     parameters = sum(parameter.numel() for parameter in reader.model.parameters())
-    sources = as_list(reader.config.data.train)  # none of a checkpoint, whose data is unknown
-    generated = bool(sources) and format_of(sources) is SYNTHETIC
+    generated = recorded_format(reader.config.data.train) is SYNTHETIC
     return ModelMessage(
         name=name,
         architecture=record.model if record else type(reader.model).__name__,

@@ -64,6 +64,7 @@ PROMPTED = [{"id": id_, "answer": text, "no_answer_probability": ODDS[id_]} for 
         (json.dumps(FOR_METRIC), "predictions for evaluate's metrics", ODDS),
         (lines(*HARNESS), "lm-evaluation-harness", ODDS),
         ('id,answer\na,1902\nb,\nc,"Eve"\n', "CSV", None),
+        ("id;null_odds;answer\na;0.25;1902\nb;;\nc;5e-1;Eve\n", "CSV", {**ODDS, "b": math.inf}),
     ],
 )
 def test_each_format_is_recognised(tmp_path, content, form, odds):
@@ -109,6 +110,12 @@ def test_ids_may_be_numbers(tmp_path, line):
         ("id,answer\na,Rome, Italy\n", "line 2: more cells than columns; quote cells that contain a comma"),
         ('{"a": "1902 \\ud83d"}', "object: the answer to a contains a lone surrogate at character 5"),
         ('id,answer\na,"x\n', "line 2: unexpected end of data"),
+        ("id,answer,null_odds\na,1902,low\n", "line 2: null_odds: 'low' is not a number; correct it"),
+        (
+            "id,answer,no_answer_probability\na,1902,0.5\nb,,\nc,Eve,\n",
+            "1 id (c) with an answer but no probability or null odds; add one for each",
+        ),
+        (lines({**PREDICTED[0], "answer": "1902"}), "record 1: text and answer: either could be the answer"),
         ("[3]", "unknown format"),
     ],
 )

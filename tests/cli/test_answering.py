@@ -79,8 +79,9 @@ def test_answer_names_its_file(qa_arch, ask, trained, files):
     assert ask("--question", "When?", "--file", *files)[1] == [answer]
     words = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--null-threshold", "inf")[1]
     assert f"({answer['file']})" in words.splitlines()[1]
-    nothing = qa_arch("ask", trained, "--question", "When?", "--file", *files, "--null-threshold=-inf")[1]
-    assert nothing.startswith("no answer in these texts\n")
+    for threshold in ("-inf", "-1e3", "-2.5E+2"):
+        options = ("--null-threshold", threshold, "--question", "When?", "--file", *files)
+        assert qa_arch("ask", trained, *options)[1].startswith("no answer in these texts\n")
 
 
 def test_questions_from_a_pipe(ask, monkeypatch, files):

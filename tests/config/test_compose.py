@@ -13,7 +13,7 @@ import pytest
 
 from qa_arch.cli.own_models import write_model
 from qa_arch.config.check import Range, convert, from_mapping
-from qa_arch.config.compose import compose, merge, to_yaml
+from qa_arch.config.compose import compose, merge, parse_sections, to_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError
@@ -138,6 +138,8 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
         ("trainer.epochs=0", "trainer.epochs: 0 trains nothing; .* init_from=RUN"),
         ("init_from=nowhere", "init_from: nowhere has no config.yaml"),
+        ("~data.dev", "data: missing dev"),
+        ("~encoder", "config: missing encoder"),
         ("~model.task", "model: has no task; name it in its YAML .known: span, "),
         ("model.task=tagging", "model.task: 'tagging' is not a choice .known: span, "),
         ("encoder.name=null", "encoder.name: missing"),
@@ -209,6 +211,16 @@ def test_sources_that_belong_together_are_accepted(overrides):
     validate(compose(overrides.split(" ")))
 
 
+def test_an_empty_variable_names_no_folder(monkeypatch):
+    """Paths would begin at the root of the file system."""
+    for name in ("QA_ARCH_DATA", "QA_ARCH_GLOVE", "MRQA"):
+        monkeypatch.setenv(name, "")
+    config = validate(compose(["data=balanced", "glove=file", "glove.name=6B.50d"]))
+    assert config.data.train == "data/squad/train-v2.0.balanced.json"
+    assert config.glove.source == "data/glove/glove.6B.50d.txt"
+    assert compose(["data=mrqa"])["data"]["train"] == "mrqa:mrqa/train/SQuAD.jsonl.gz"
+
+
 def test_an_encoder_of_ones_own_is_a_file_in_its_group(tmp_path):
     for group, text in {
         "encoder": "defaults: [_base]\nname: google/electra-small-discriminator\nfamily: electra\n",
@@ -230,6 +242,22 @@ def test_a_config_written_as_yaml_reads_back_the_same(tmp_path):
     assert (changed["seed"], changed["optim"]["lr"]) == (5, 2e-5)
     with pytest.raises(ConfigError, match=r"'sed'.*did you mean 'seed'"):
         validate(merge(tmp_path / "config.yaml", ["sed=5"]))
+
+
+@pytest.mark.parametrize("word", ["model.name=no", "model.name=010", "model.name='a=b'", "seed=1_0", "name="])
+def test_a_setting_of_a_repeated_config_is_read_as_a_composed_one(tmp_path, word):
+    """YAML 1.1 reads no as false, and 010 as 8."""
+    (tmp_path / "config.yaml").write_text(to_yaml(compose([])))
+    assert merge(tmp_path / "config.yaml", [word]) == compose([word])
+
+
+@pytest.mark.parametrize("word", ["seed=1,2", "~data.dev", "data.dev=a=b", "data.dev"])
+def test_a_word_that_is_no_single_setting_is_refused(tmp_path, word):
+    (tmp_path / "config.yaml").write_text(to_yaml(compose([])))
+    with pytest.raises(ConfigError, match=r"needs quotes: \"KEY='a=b'\""):
+        merge(tmp_path / "config.yaml", [word])
+    with pytest.raises(ConfigError, match=r"is not SECTION|needs quotes"):
+        parse_sections([word])
 
 
 @pytest.mark.parametrize("text", ["seed: 1", "encoder: {init: random, name: bert}"])

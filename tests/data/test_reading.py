@@ -247,9 +247,14 @@ def test_csv_needs_starts_only_where_an_answer_occurs_twice(tmp_path, separator)
     (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
     found = [example.answers for example in read(tmp_path / "mine.csv").examples]
     assert found == [(Gold("text", 4),), (Gold("T", 0),), ()]
-    (tmp_path / "mine.csv").write_text("\n".join([*rows[:2], "b,Q?,Two by two,o"]).replace(",", separator))
-    with pytest.raises(DataError, match=r"line 3, .* is missing, but 'o' occurs at 2 and 9; add"):
+    rows = [*rows[:2], "b,Q?,Two by two,o"]
+    (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
+    with pytest.raises(DataError, match=r"line 3, .* is missing, but 'o' occurs at 2 and 9; add answer_"):
         read(tmp_path / "mine.csv")
+    for name in ("starts", "answer_start"):
+        rows = [f"id,question,context,answers,{name}", "b,Q?,Two by two,o,9"]
+        (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
+        assert [example.answers for example in read(tmp_path / "mine.csv").examples] == [(Gold("o", 9),)]
 
 
 @pytest.mark.parametrize("use", ["training", "scoring"])

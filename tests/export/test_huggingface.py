@@ -19,7 +19,7 @@ from qa_arch.contract import logits_of
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
-from qa_arch.export.huggingface import _front_matter, export_hf, library_logits
+from qa_arch.export.huggingface import _data_lines, _front_matter, export_hf, library_logits
 from qa_arch.features.batches import Collator
 from qa_arch.qa.loading import load
 from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
@@ -186,6 +186,13 @@ def test_card_names_the_hub_set(predictors):
     config, record = predictors["bert"].config, predictors["bert"].record
     config = replace(config, data=replace(config.data, train="hub:some/set:train"))
     assert _front_matter(config, record, None).datasets == ["some/set"]
+
+
+def test_card_states_the_licence_of_generated_questions_alone(predictors):
+    config = predictors["bert"].config
+    for train, words in (("synthetic:train", "free to use"), ("v1:elsewhere.json", "If these are SQuAD's")):
+        (line,) = _data_lines(replace(config, data=replace(config.data, train=train)), {})
+        assert words in line
 
 
 def test_card_example_for_transformers_runs(card):

@@ -48,6 +48,8 @@ FAULTS = (
           new='sorted(folder.glob("*.arrow")) if files else []'),
     Fault(name="CSV row that ends too early is unanswerable", at="csv_rows", test="test_malformed",
           old="if row[name] is None", new="if False"),
+    Fault(name="column answer_start of a CSV file is not read", at="squad:_csv_records", test="test_reading",
+          old='row.get("starts") or row.get("answer_start", "")', new='row.get("starts", "")'),
     Fault(name="texts of a printed array are joined", at="squad:_parse_cell", test="test_reading",
           old="repr(value) == text", new="value"),
     Fault(name="export with unknown fields is read as records", at="_LAYOUTS", test="test_malformed",

@@ -260,6 +260,8 @@ def test_run_that_saw_the_calibration_articles_is_refused(started, few_questions
         (["encoder=roberta"], r"encoder\.\w+: is .* in the model of"),
         (["experiment=demo"], "experiment=demo: is for new models; with init_from, settings are those of"),
         (["~optim.lr"], "~optim.lr: is for new models"),
+        (["~logger"], "~logger: is for new models"),
+        (["~distillation"], "~distillation: is for new models"),
     ],
 )
 def test_settings_of_another_model_are_refused(parent, overrides, message):

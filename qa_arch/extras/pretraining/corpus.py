@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from qa_arch.config.schema import Config, Source
 from qa_arch.data import sources
-from qa_arch.data.files import Paths, as_list, content_hash, expand
+from qa_arch.data.files import TABLES, TEXTS, Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
 from qa_arch.hub import interruption, retried
 
@@ -31,7 +31,7 @@ LONGEST = 1 << 20
 """A document of a text file ends at the line that brings it to this many characters."""
 SPLIT = "train"
 """Split read from a hub data set."""
-_QUESTIONS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
+_QUESTIONS = (*(pattern.removeprefix("*") for pattern in TEXTS), *TABLES)
 """Suffixes of files read as question sets even without ``squad:``."""
 
 
@@ -67,8 +67,8 @@ class Corpus:
 def open_corpus(paths: Paths) -> Corpus:
     """Open one source, or several as one concatenated corpus.
 
-    Raises DataError for a missing file or an empty folder, UnavailableError if a hub data set cannot be
-    reached. Documents are read later, by ``documents``.
+    Raises DataError for a missing file, an empty folder or a glob of texts and records, UnavailableError if a
+    hub data set cannot be reached. Documents are read later, by ``documents``.
     """
     items = [_with_scheme(item) for item in as_list(paths)]
     if not items:
@@ -100,8 +100,16 @@ def _open(source: str) -> list[Corpus]:
         return [_hub_data_set(rest)]
     return [
         Corpus(str(path), path.name, _digest("text", content_hash(path)), partial(_text_documents, path))
-        for path in expand(source, ["*.txt"])
+        for path in _text_files(source)
     ]
+
+
+def _text_files(source: str) -> list[Path]:
+    """Files of a text corpus. Raises DataError for a missing one, and one that holds records."""
+    paths = expand(source, ["*.txt"])
+    if records := [path for path in paths if path.name.endswith(_QUESTIONS)]:
+        raise DataError(f"{records[0]}: holds records, not text; name question sets as squad:FILE")
+    return [*paths]
 
 
 def _without_folders(source: str) -> str:
@@ -205,7 +213,7 @@ def require_files(config: Config) -> None:
                 sources.require_present(rest, setting)
             elif scheme != "hub":
                 try:
-                    expand(item, ["*.txt"])
+                    _text_files(item)
                 except DataError as error:
                     raise DataError(f"{setting}: {error}") from None
 

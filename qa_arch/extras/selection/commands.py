@@ -7,7 +7,7 @@ import argparse
 from collections import Counter
 
 from qa_arch.cli.recipes import add_evaluate
-from qa_arch.cli.runs import DEVICE, add_options, add_questions, open_predictor
+from qa_arch.cli.runs import DEVICE, add_options, add_questions, keep_inputs, open_predictor
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.sets import read_pairs
@@ -44,6 +44,7 @@ def run_types(args: argparse.Namespace) -> int:
     """Write the class of every question and print the counts per main class."""
     if read_trained(args.run_folder).setting("model", "task") != "classification":
         raise RunError(f"{args.run_folder}: does not classify questions; name a run of model=question_types")
+    keep_inputs(args)
     questions = open_passages(args.data, use="answering")
     predictor = open_predictor([args.run_folder], args)
     with watching("classifying", "questions") as watch:
@@ -82,6 +83,7 @@ def run_paraphrase(args: argparse.Namespace) -> int:
         raise ConfigError(f"--threshold {args.threshold:g}: a cosine is from -1 to 1")
     if read_trained(args.run_folder).setting("model", "task") != "selection":
         raise RunError(f"{args.run_folder}: does not compare questions; name a run of model=qa_lstm/...")
+    keep_inputs(args, args.pairs)
     pairs = read_pairs(args.pairs)
     predictor = open_predictor([args.run_folder], args)
     with watching("comparing", "questions") as watch:

@@ -3,6 +3,7 @@
 import json
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from qa_arch.data import synthetic
@@ -42,6 +43,19 @@ def test_each_distinct_passage_is_a_document():
     passages = [example.context for example in synthetic.named("dev").examples]
     assert documents("squad:synthetic:dev") == list(dict.fromkeys(passages))
     assert len(passages) > len(set(passages))
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.ndjson", "a.ndjson.gz", "a.csv", "a.tsv", "a.parquet"])
+def test_file_of_questions_is_read_as_its_passages(tmp_path, name):
+    table = pd.DataFrame([{"id": "a1", "question": "Who?", "context": "Ada hums.", "answers": "['Ada']"}])
+    path, lists = tmp_path / name, table.assign(answers=[{"text": ["Ada"], "answer_start": [0]}])
+    if "json" in name:
+        lists.to_json(path, orient="records", lines="nd" in name)
+    elif path.suffix == ".parquet":
+        lists.to_parquet(path)
+    else:
+        table.to_csv(path, index=False, sep="\t" if path.suffix == ".tsv" else ",")
+    assert documents(path) == ["Ada hums."]
 
 
 def test_fingerprint_depends_on_content_only(text_file, tmp_path):
@@ -153,10 +167,14 @@ def test_files_without_text_are_refused_by_name(tmp_path, content, message):
         ("squad:missing.json", "missing.json: no such file"),
         (".", r"the folder holds no file \*.txt"),
         ("missing.jsonl", "missing.jsonl: no such file"),
+        ("mixed/*", "mixed/b.ndjson: holds records, not text; name question sets as squad:FILE"),
     ],
 )
 def test_invalid_source_is_refused_before_reading(tmp_path, monkeypatch, source, message):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "mixed").mkdir()
+    for name in ("a.txt", "b.ndjson"):
+        (tmp_path / "mixed" / name).write_text("{}")
     with pytest.raises(DataError, match=message):
         open_corpus(source)
 

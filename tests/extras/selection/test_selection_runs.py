@@ -92,7 +92,7 @@ def test_tasks_do_not_share_a_table(qa_arch, selecting, trained):
     assert not any({"qa_lstm_h", "bert"} <= set(names) for names in models)
 
 
-SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
+SELECTED, CLASSIFIED, SPANS, OUT, FILE = "SELECTED", "CLASSIFIED", "SPANS", "OUT", "FILE"
 
 
 @pytest.mark.parametrize(
@@ -127,13 +127,18 @@ SELECTED, CLASSIFIED, SPANS, OUT = "SELECTED", "CLASSIFIED", "SPANS", "OUT"
             ["paraphrase", SELECTED, "--pairs", OUT, "--threshold", "2"],
             "--threshold 2: a cosine is from -1 to 1",
         ),
+        (["types", CLASSIFIED, "--data", FILE, "--out", FILE], "overwrite what is read; name another file"),
+        (["paraphrase", SELECTED, "--pairs", FILE, "--out", FILE], "overwrite what is read"),
+        (["selection", "evaluate", SELECTED, "--data", FILE, "--out", FILE], "overwrite what is read"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )
 def test_incompatible_arguments_are_refused(
     qa_arch, selecting, classifying, trained, tmp_path, arguments, message
 ):
+    (tmp_path / "file").write_text("Who?\tWho?\n")
     words = {SELECTED: selecting, CLASSIFIED: classifying, SPANS: trained, OUT: tmp_path / "out"}
+    words[FILE] = tmp_path / "file"
     extra = ["debug=fast", f"runs_dir={tmp_path}"] if arguments[0] == "train" else []
     code, _, err = qa_arch(*arguments[:1], *extra, *(words.get(word, word) for word in arguments[1:]))
     assert code in (2, 4, 5)

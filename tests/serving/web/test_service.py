@@ -81,7 +81,12 @@ def test_model_is_chosen_by_name(service):
 
 @pytest.mark.parametrize(
     ("train", "word"),
-    [(["synthetic:train"], "Kelldale"), ("synthetic_reviews.json", "lighthouse"), ([], "lighthouse")],
+    [
+        (["synthetic:train"], "Kelldale"),
+        ("synthetic_reviews.json", "lighthouse"),
+        ("v1:elsewhere.json", "lighthouse"),
+        ([], "lighthouse"),
+    ],
 )
 def test_example_follows_what_the_training_data_is(service, train, word):
     reader = RuleReader()
