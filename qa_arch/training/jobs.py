@@ -244,7 +244,7 @@ def require_usable(job: Job) -> None:
         read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
         if identify(asdict(started), read).run_hash != identify(asdict(job.config), read).run_hash:
             for setting, source in started.data.opened.items():
-                if not sources.format_of(source).typed:
+                if not sources.recorded_format(source).typed:
                     sources.require_present(source, setting)
             word = shlex.quote(str(folder))
             raise RunError(f"{folder}: was started with another config; resume with --config-from {word}")
