@@ -448,6 +448,9 @@ class RunRecord:
     error: str | None = None
     members: tuple[str, ...] = ()
     """Runs, with their config hashes, behind an ensemble or another decoding."""
+    members_hash: str | None = None
+    """Joint hash of the members' systems (``systems_hash``): equal for ensembles that differ only in seeds.
+    None for a single member, and if it was not recorded."""
     strategy: str | None = None
     """Distributed strategy: ``single``, ``ddp``, ``ddp_spawn`` or ``fsdp``."""
     precision: str | None = None

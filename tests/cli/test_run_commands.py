@@ -334,6 +334,18 @@ def test_ensemble_was_trained_on_the_articles_of_its_members_parents(ensemble_of
         assert "Seen" in ensemble_of(**members).trained_titles
 
 
+def test_ensemble_is_named_after_all_models_and_knows_the_systems_of_its_members(ensemble_of):
+    """Whatever seeds they have, and whatever else they were scored on."""
+    members = {"a": ({}, {}), "b": ({"model": "other"}, {})}
+    ensemble = ensemble_of(**members)
+    assert ensemble.model == "bert+other-ensemble-2"
+    seeds = {"c": ({"model": "other", "seed": 99, "data": {}, "scores": {}}, {}), "d": ({"seed": 98}, {})}
+    data = {split: facts for split, facts in ensemble.data.items() if split != "dev"}
+    seeds["c"][0]["data"] = data
+    assert ensemble_of(**seeds).members_hash == ensemble.members_hash
+    assert ensemble_of(a=members["a"], d=seeds["d"]).members_hash != ensemble.members_hash
+
+
 def test_ensemble_keeps_the_dev_set_closed_that_a_member_holds_out(ensemble_of):
     """In any order, and no other member may hold out another set."""
     members = {"open": ({}, {"dev": "synthetic:train"}), "closed": ({}, {"open_dev": False})}
