@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, pairwise, product
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from qa_arch.config.schema import defaults
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import DataError, FaultyRecordError, RunError
 from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.provenance import NEUTRAL, PLACES, flat, json_hash
 from qa_arch.records import (
@@ -485,6 +486,21 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
             f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without"
             " texts"
         )
+    return questions
+
+
+def open_to_score(
+    source: Sequence[str], on_error: OnError, known: Collection[str | None] | None, **options: Any
+) -> QuestionSet:
+    """Open a set, with ``on_error="skip"`` if that gives one of the ``known`` fingerprints (None: any), else
+    with every question that can be scored, unless some cannot.
+
+    Raises as ``open_passages``. Skipping also leaves out what can be scored but not trained on.
+    """
+    questions = open_passages(list(source), on_error=on_error, use="scoring", **options)
+    if questions.skipped and known is not None and questions.fingerprint not in known:
+        with suppress(FaultyRecordError):
+            return open_passages(list(source), use="scoring", **options)
     return questions
 
 

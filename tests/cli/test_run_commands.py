@@ -17,10 +17,12 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError
 from qa_arch.files import holder, write_json
+from qa_arch.models.checkpoint_files import run_config
 from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
     Parent,
+    SplitFacts,
     Threshold,
     questions_folder,
     read_questions,
@@ -246,6 +248,46 @@ def test_folder_is_locked_while_a_command_changes_it(qa_arch, run_folder, tmp_pa
     assert code == 0, err
     assert locked
     assert all(held for _, held in locked), locked
+
+
+@pytest.fixture
+def misplaced(tmp_path):
+    """``misplaced(part, faulty=False)``: file of a part of the synthetic set with an answer that is not in
+    its passage, which can be scored; ``faulty``: and a question that cannot be."""
+
+    def written(part: str, *, faulty: bool = False) -> str:
+        content = write(synthetic.named(part))
+        questions = [q for a in content["data"] for p in a["paragraphs"] for q in p["qas"]]
+        next(q for q in questions if q["answers"])["answers"][0]["text"] = "nowhere in it"
+        if faulty:
+            questions[-1]["question"] = 7
+        return str(write_json(tmp_path / f"{part}{faulty}.json", content))
+
+    return written
+
+
+@pytest.mark.parametrize("open_dev", [True, False])
+def test_run_that_skips_faulty_records_is_scored_on_all_of_another_set(trained, misplaced, caplog, open_dev):
+    """Its own dev set stays the one that training has read. What is left out is listed."""
+    dev, other, whole = misplaced("dev"), misplaced("calibration"), len(synthetic.named("calibration"))
+    record = replace(read_record(trained), data={})
+    data = record.config["data"] | {"on_error": "skip", "dev": dev, "open_dev": open_dev}
+    skipped = open_passages(dev, on_error="skip", use="scoring")
+    if open_dev:
+        record = replace(record, data={"dev": SplitFacts.of(skipped)})
+
+    def opened(source, *, final=False, **options):
+        config = run_config(record.config | {"data": data})
+        return evaluation.open_set(record, config, [source], evaluation.Permission(final=final), **options)
+
+    assert len(opened(other).questions) == whole
+    assert f"left out: {other}" not in caplog.text
+    assert len(opened(other, on_error="skip").questions) == whole - 1
+    faulty = misplaced("calibration", faulty=True)
+    assert len(opened(faulty).questions) == whole - 2
+    assert [caplog.text.count(f"left out: {file}") for file in (other, faulty)] == [1, 2]
+    own = opened(dev, final=not open_dev)
+    assert (own.split, own.questions.fingerprint) == ("dev", skipped.fingerprint)
 
 
 def test_training_questions_are_scored_without_changing_dev(qa_arch, run_folder):
