@@ -241,7 +241,7 @@ class Parent:
     """Name of its folder."""
     run_hash: str
     system: str | None = None
-    """Hash of its config without the seed."""
+    """Hash of what identifies its system (``systems_hash``): equal for runs that differ only in the seed."""
     titles: tuple[str, ...] = ()
     """Articles that it, or its teacher or parent, was trained or calibrated on, and the run itself is not."""
 
