@@ -241,14 +241,15 @@ def test_runs_of_other_parents_are_other_systems_and_seeds_of_a_parent_are_not(
     record = read_record(parent)
     optim, distillation = (record.config[section] for section in ("optim", "distillation"))
     more = {"data": {**record.data, "further": SplitFacts(fingerprint="f")}}
-    taught = {"teacher": TeacherFacts(name="t", run_hash="h", fingerprint="f", precision="fp32")}
+    one, other = (TeacherFacts(name="t", run_hash=h, fingerprint=h, precision="fp32") for h in "ab")
+    taught = {"optim": optim, "distillation": {**distillation, "teacher": "t"}}
     systems = group_by_system(
         [
             *(runs(seed=7), runs(more, seed=8, runs_dir="x"), runs(optim={**optim, "lr": 0.5})),
-            runs(taught, optim=optim, seed=9, distillation={**distillation, "teacher": "t"}),
+            *(runs({"teacher": one}, **taught), runs({"teacher": other}, **taught, seed=9)),
         ]
     )
-    assert [len(system.runs) for system in systems] == [2, 1, 1]
+    assert [len(system.runs) for system in systems] == [2, 1, 1, 1]
     assert all("init_from=" in system.label for system in systems)
 
 
