@@ -54,6 +54,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
+from qa_arch.results.systems import systems_hash
 from qa_arch.types import Candidate, Example, Prediction, QuestionSet
 
 if TYPE_CHECKING:
@@ -255,6 +256,7 @@ def _combined(
     weights = [record.weights_bytes for record in records]
     return replace(
         combined,
+        members_hash=systems_hash(records),
         parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
         seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
         weights_bytes=None if None in weights else sum(filter(None, weights)),
@@ -266,9 +268,11 @@ def _combined(
 
 
 def label(runs: Sequence[str], decode: str | None) -> str:
-    """Name in tables of an ensemble, or of a run that is decoded or calibrated in another way."""
+    """Name in tables of an ensemble, by the models of its members, or of a run that is decoded or calibrated
+    in another way."""
+    models = dict.fromkeys(read_trained(run).model for run in runs)
     changes = [f"ensemble-{len(runs)}"] * (len(runs) > 1) + ([decode] if decode else [])
-    return "-".join([read_trained(runs[0]).model, *(changes or ["recalibrated"])])
+    return "-".join(["+".join(models), *(changes or ["recalibrated"])])
 
 
 def _members(runs: Sequence[str], folder: Path) -> list[dict[str, str]]:

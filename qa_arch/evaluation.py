@@ -54,6 +54,7 @@ from qa_arch.records import (
     write_questions,
     write_record,
 )
+from qa_arch.results.systems import open_to_score
 from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
@@ -213,21 +214,31 @@ def open_set(
     language: str | None = None,
     train: bool = False,
 ) -> Opened:
-    """Open questions to score, as ``open_permitted``, or with ``train`` those that the run was trained on."""
+    """Open questions to score, as ``open_permitted``, or with ``train`` those that the run was trained on.
+
+    The run's own sets are read as its config says. Of ``data`` without ``on_error`` every question that can
+    be scored counts, as for other runs, unless it is the dev set.
+    """
     if train:
         questions = load_splits(replace(config.data, dev=None))[TRAIN]
         if questions.fingerprint != record.fingerprint(TRAIN):
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
         return Opened(questions, TRAIN)
-    opening: Any = partial(open_listed, use="scoring", on_error=on_error or config.data.on_error)
-    language, own = language or config.data.language, DEV if _takes_dev(record) else ""
-    return open_permitted(
-        record,
-        config,
-        permission,
-        dev=lambda source: opening(source, name=DEV, language=config.data.language),
-        data=(lambda: opening(list(data), name=own, language=language)) if data else None,
-    )
+    how, own = on_error or config.data.on_error, [record.fingerprint(DEV)]
+    options: Any = {"name": DEV if _takes_dev(record) else "", "language": language or config.data.language}
+
+    def dev(source: Any) -> QuestionSet:
+        questions = open_listed(source, use="scoring", name=DEV, on_error=how, language=config.data.language)
+        own.append(questions.fingerprint)  # of a closed one, which the record lacks
+        return questions
+
+    def given() -> QuestionSet:
+        questions = open_to_score(data or (), how, None if on_error else own, **options)
+        for problem in questions.skipped:
+            log.warning("left out: %s", problem)
+        return questions
+
+    return open_permitted(record, config, permission, dev=dev, data=given if data else None)
 
 
 def open_permitted(

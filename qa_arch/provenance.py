@@ -406,7 +406,7 @@ def encoder_run(name: str | None) -> EncoderRun | None:
 
 def system_hash(record: RunRecord) -> str:
     """What identifies a run but for its seed, and for the seeds of what it started from."""
-    inputs = {split: facts.fingerprint for split, facts in record.data.items()}
+    inputs = {split: record.fingerprint(split) for split in (TRAIN, CALIBRATION)}  # whatever it is scored on
     for name, source in ((ENCODER, record.encoder), (PARENT, record.parent)):
         inputs[name] = None if source is None else source.system
     return identify({**record.config, "seed": None}, inputs_of(inputs)).run_hash

@@ -241,7 +241,7 @@ class Parent:
     """Name of its folder."""
     run_hash: str
     system: str | None = None
-    """Hash of its config without the seed."""
+    """Hash of what identifies its system (``systems_hash``): equal for runs that differ only in the seed."""
     titles: tuple[str, ...] = ()
     """Articles that it, or its teacher or parent, was trained or calibrated on, and the run itself is not."""
 
@@ -451,6 +451,9 @@ class RunRecord:
     error: str | None = None
     members: tuple[str, ...] = ()
     """Runs, with their config hashes, behind an ensemble or another decoding."""
+    members_hash: str | None = None
+    """Joint hash of the members' systems (``systems_hash``): equal for ensembles that differ only in seeds.
+    None for a single member, and if it was not recorded."""
     strategy: str | None = None
     """Distributed strategy: ``single``, ``ddp``, ``ddp_spawn`` or ``fsdp``."""
     precision: str | None = None

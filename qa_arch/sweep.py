@@ -30,7 +30,15 @@ from qa_arch import hub, launchers, provenance, terminal
 from qa_arch.config.check import FolderName, from_mapping
 from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides, machine_settings, within
-from qa_arch.config.schema import OOM_REMEDY, Config, Source, SweepSettings, objective, recipe_of
+from qa_arch.config.schema import (
+    OOM_REMEDY,
+    Config,
+    Source,
+    SweepSettings,
+    objective,
+    recipe_of,
+    validate,
+)
 from qa_arch.config.target import own_options
 from qa_arch.data.files import content_hash, packaged_files
 from qa_arch.data.sources import identity
@@ -404,7 +412,19 @@ class Sweep:
             raise UnavailableError(message) from error
         space, dry = space_of(given.swept), self.missing is not None
         fail_fast, parameters = self.settings.fail_fast, given.plugin("sweeper")
+        self._require_same_values(given)
         search(self.folder, space, launch, **parameters, seeds=seeds, fail_fast=fail_fast, dry=dry)
+
+    def _require_same_values(self, given: Multirun) -> None:
+        """Raise RunError if a point of the search has the value of another config or of other files: it would
+        guide the sampler, and compete with those that follow."""
+        known = read_manifest(self.folder) if (self.folder / MANIFEST).is_file() else None
+        if known is None or known.grid != self.grid:  # ``_manifest`` refuses another sweep
+            return
+        for point in select(self.folder, known.points, ("ok",)):
+            config = validate(given.compose(point.overrides))
+            if point_key(config) != point.key:
+                raise _changed(self.folder, point, config)
 
     def launch(self, composed: Iterable[tuple[Sequence[str], dict[str, Any]]]) -> list[Value]:
         """Run points without a result; returns the value of every point, NaN if it has no calibration split.
@@ -595,14 +615,18 @@ def _job_again(
         return None
     # Also of finished points: otherwise a table would mix results on different data.
     if key != point.key:
-        config = job.config
-        read = [*config.data.opened.values(), config.glove.source, config.encoder.name]
-        files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
-        raise RunError(
-            f"{folder}: {point.name}: what it reads ({files}) or its {CONFIG} has changed since the sweep"
-            " began; restore it, or start the sweep in another folder (sweep.folder=DIR)"
-        )
+        raise _changed(folder, point, job.config)
     return job
+
+
+def _changed(folder: Path, point: SweepPoint, config: Config) -> RunError:
+    """A point of the sweep in ``folder`` had another ``config``, or read other files."""
+    read = [*config.data.opened.values(), config.glove.source, config.encoder.name]
+    files = ", ".join(str(source) for source in (*read, config.distillation.teacher) if source)
+    return RunError(
+        f"{folder}: {point.name}: what it reads ({files}) or its config has changed since the sweep began;"
+        " restore it, or start the sweep in another folder (sweep.folder=DIR)"
+    )
 
 
 def _require_same_start(path: Path, manifest: Manifest, trust: Sequence[str], config_dir: str | None) -> None:

@@ -101,8 +101,10 @@ def pareto_plot(folder: Path, file: str, title: str) -> Sequence[Path]:
     if table is None or not any(row.get("engine") for row in table.rows):
         return ()
     rows = [
-        {**row, "model": f"{row['model']}, ONNX {row['read_in']}"} if row.get("engine") == "onnx" else row
-        for row in table.rows
+        {**row, "model": f"{row['model'].partition(' ')[0]}, ONNX {row['read_in']}"}
+        if row.get("engine") == "onnx"
+        else row
+        for row in sorted(table.rows, key=lambda row: row.get("engine") != "onnx")
     ]
     table = replace(table, rows=rows, notes=[*table.notes, ALONE])
     return save_figure(lambda: _draw_pareto(table), folder / file)

@@ -15,7 +15,7 @@ from qa_arch import terminal
 from qa_arch.cli.runs import add_options, keep_inputs, refuse_options
 from qa_arch.data.answer_files import read_types
 from qa_arch.data.files import OnError
-from qa_arch.data.sources import open_passages, usage
+from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.squad import ENGLISH
@@ -45,7 +45,14 @@ from qa_arch.results.experiments import (
     save_figure,
 )
 from qa_arch.results.publish import publish
-from qa_arch.results.systems import find_system, group_by_system, labelled, open_scored, two_systems
+from qa_arch.results.systems import (
+    find_system,
+    group_by_system,
+    labelled,
+    open_scored,
+    open_to_score,
+    two_systems,
+)
 from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
 from qa_arch.results.tuning import expected_best_table
 from qa_arch.terminal import counted
@@ -462,15 +469,13 @@ def run_report(args: argparse.Namespace) -> int:
 
     problems: list[str] = []
     runs = find_runs(args.runs or ["runs"], unreadable=problems)
-    skips = any(facts.skipped for _, record in runs for facts in record.data.values())
-    on_error: OnError = "skip" if skips else "raise"
+    facts = [facts for _, record in runs for facts in record.data.values()]
+    on_error: OnError = "skip" if any(split.skipped for split in facts) else "raise"
     if not args.data:
         refuse_options(args, ("language",), "is that of --data; recorded scores keep theirs")
     keep_inputs(args, args.types)
-    language = args.language or ENGLISH
-    questions = (
-        open_passages(args.data, on_error=on_error, use="scoring", language=language) if args.data else None
-    )
+    known, language = {split.fingerprint for split in facts}, args.language or ENGLISH
+    questions = open_to_score(args.data, on_error, known, language=language) if args.data else None
     report = write_report(
         runs,
         args.out,

@@ -35,11 +35,11 @@ from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import Encoder, encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
 from qa_arch.nn.reading import run_device, run_model
-from qa_arch.provenance import system_hash
 from qa_arch.qa import loading, task
 from qa_arch.qa.reader import Reader
 from qa_arch.qa.task import SpanParts
 from qa_arch.records import CALIBRATION, TRAIN, Origin, Parent, RunRecord, TeacherFacts
+from qa_arch.results.systems import systems_hash
 from qa_arch.tensors import Batch, SpanLogits
 from qa_arch.types import QuestionSet
 
@@ -77,7 +77,7 @@ def _started(config: Config, run: str, trusted: Sequence[str], teacher: Teacher 
     titles = unseen_titles(f"init_from {name}", [record], config.data, sets)
     if teacher is not None:
         teacher.check(config, reader.tokenizer, sets)
-    parent = Parent(run=name, run_hash=record.run_hash, system=system_hash(record), titles=titles)
+    parent = Parent(run=name, run_hash=record.run_hash, system=systems_hash([record]), titles=titles)
     parts = task.reassemble(config, sets, reader, trusted)
     for change in changes_of(config).values():
         parts = change.change(config, parts)

@@ -101,8 +101,8 @@ def means_table(table: Table, systems: Sequence[System]) -> Table:
     """A table of runs with a row per system, in this order, below the heuristics; scores are means over its
     seeds with their standard deviation.
 
-    Notes name the runs that are left out: those that repeat a seed, and those without scores of a system that
-    has others.
+    Notes name the runs that are left out: those that repeat a seed or a member, and those without scores of a
+    system that has others.
     """
     own, split = {row["run"]: row for row in table.rows if "run" in row}, table.rows[-1]["split"]
     keys = [key for key in dict.fromkeys(chain(*table.rows)) if key not in OF_A_RUN]
@@ -110,10 +110,10 @@ def means_table(table: Table, systems: Sequence[System]) -> Table:
     notes = [*table.notes, "± standard deviation over seeds"]
     for system in systems:
         runs, unscored = finished(system.runs, split)
-        copies = {folder: first for folder, first, _ in repeated(system, split)}
+        copies = {folder: (first, part.split()[0]) for folder, first, part in repeated(system, split)}
         notes += [
             *unscored,
-            *(f"left out, as {first} has the same seed: {it}" for it, first in copies.items()),
+            *(f"left out, as {first} has the same {part}: {it}" for it, (first, part) in copies.items()),
         ]
         shown = [own[str(folder)] for folder, _ in runs if folder not in copies]
         states = [row["status"] for row in shown]

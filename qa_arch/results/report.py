@@ -199,9 +199,9 @@ def _reported(runs: Runs, problems: list[str]) -> list[tuple[Path, RunRecord]]:
     if others := len(runs) - len(with_spans):
         problems.append(f"runs without spans, for which see qa-arch tables: {others}")
     duplicates = {
-        folder: f"{folder}: seed {seed} of {system.label} repeats {first}; left out"
+        folder: f"{folder}: {part} of {system.label} repeats {first}; left out"
         for system in group_by_system(with_spans)
-        for folder, first, seed in repeated(system)
+        for folder, first, part in repeated(system)
     }
     problems += duplicates.values()
     return [run for run in with_spans if run[0] not in duplicates]

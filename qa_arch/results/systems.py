@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ import numpy.typing as npt
 from qa_arch.config.schema import defaults
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import DataError, FaultyRecordError, RunError
 from qa_arch.metrics.abstention import Bools, Floats, Ints
-from qa_arch.provenance import NEUTRAL, PLACES, flat
+from qa_arch.provenance import NEUTRAL, PLACES, flat, json_hash
 from qa_arch.records import (
     CALIBRATION,
     DEV,
@@ -108,7 +109,20 @@ def settings(record: RunRecord) -> dict[str, Any]:
         teacher = record.teacher
         known = f"{teacher.name} ({teacher.run_hash[:8]})" if teacher else Path(str(place)).name
         relevant["distillation.teacher"] = known
+    if record.precision == "int8":  # a graph has the config of the run that it was exported from
+        relevant["precision"] = record.precision
+    if len(record.members) > 1:  # the config is that of a single one
+        relevant["members"] = (record.members_hash or "")[:8] or " + ".join(record.members)
     return relevant | fingerprints(record)
+
+
+def systems_hash(records: Iterable[RunRecord]) -> str:
+    """Joint hash of the systems of several runs, in any order.
+
+    Defaults are left out, so that a new setting changes no hash.
+    """
+    own = ({k: v for k, v in settings(r).items() if (k, v) not in defaults().items()} for r in records)
+    return json_hash(sorted(map(json_hash, own)))
 
 
 def whole_config(record: RunRecord) -> dict[str, Any]:
@@ -191,29 +205,32 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
     return systems[0], systems[1]
 
 
-def repeated(system: System, split: str | None = None) -> list[tuple[Path, Path, int]]:
-    """Runs that repeat a seed on the same questions: folder, folder of the first, seed.
+def repeated(system: System, split: str | None = None) -> list[tuple[Path, Path, str]]:
+    """Runs that repeat a seed, or a member of an ensemble, on the same questions: folder, folder of the
+    first, and which: ``seed 13``.
 
     The questions are those of ``split``, by default those of every scored set but calibration, which runs
     adopted on several sets share. Repeated runs are no further evidence about their system, and counting them
     would understate its spread.
     """
-    firsts: dict[tuple[int, str | None], Path] = {}
+    firsts: dict[tuple[str, str | None], Path] = {}
     matches = []
     for folder, record in system.runs:
         scored = [split] if split else [key for key in record.scores if key != CALIBRATION] or [CALIBRATION]
-        keys = [(record.seed, record.fingerprint(key)) for key in scored if key in record.scores]
-        if first := next((firsts[key] for key in keys if key in firsts), None):
-            matches.append((folder, first, record.seed))
+        sets = [record.fingerprint(key) for key in scored if key in record.scores]
+        parts = (f"seed {record.seed}", *(f"member {member}" for member in record.members))
+        keys = list(product(parts, sets))
+        if again := next((key for key in keys if key in firsts), None):
+            matches.append((folder, firsts[again], again[0]))
         else:
             firsts |= dict.fromkeys(keys, folder)
     return matches
 
 
 def require_distinct_seeds(system: System, split: str | None = None) -> None:
-    """Raise RunError if a seed occurs twice on the same questions (``repeated``)."""
-    for folder, first, seed in repeated(system, split):
-        raise RunError(f"{system.label}: seed {seed} occurs twice ({first}, {folder}); name each run once")
+    """Raise RunError if a seed or a member occurs twice on the same questions (``repeated``)."""
+    for folder, first, part in repeated(system, split):
+        raise RunError(f"{system.label}: {part} occurs twice ({first}, {folder}); name only one of the two")
 
 
 def require_same_measure(runs: Runs, split: str) -> None:
@@ -469,6 +486,21 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
             f" {questions.fingerprint[:12]}); name that file, or leave out --data for output without"
             " texts"
         )
+    return questions
+
+
+def open_to_score(
+    source: Sequence[str], on_error: OnError, known: Collection[str | None] | None, **options: Any
+) -> QuestionSet:
+    """Open a set, with ``on_error="skip"`` if that gives one of the ``known`` fingerprints (None: any), else
+    with every question that can be scored, unless some cannot.
+
+    Raises as ``open_passages``. Skipping also leaves out what can be scored but not trained on.
+    """
+    questions = open_passages(list(source), on_error=on_error, use="scoring", **options)
+    if questions.skipped and known is not None and questions.fingerprint not in known:
+        with suppress(FaultyRecordError):
+            return open_passages(list(source), use="scoring", **options)
     return questions
 
 

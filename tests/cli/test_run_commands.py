@@ -19,6 +19,7 @@ from qa_arch.data.splits import held_out
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError
 from qa_arch.files import holder, write_json
+from qa_arch.models.checkpoint_files import run_config
 from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
 from qa_arch.records import (
     Confidence,
@@ -319,6 +320,46 @@ def test_folder_is_locked_while_a_command_changes_it(qa_arch, run_folder, tmp_pa
     assert all(held for _, held in locked), locked
 
 
+@pytest.fixture
+def misplaced(tmp_path):
+    """``misplaced(part, faulty=False)``: file of a part of the synthetic set with an answer that is not in
+    its passage, which can be scored; ``faulty``: and a question that cannot be."""
+
+    def written(part: str, *, faulty: bool = False) -> str:
+        content = write(synthetic.named(part))
+        questions = [q for a in content["data"] for p in a["paragraphs"] for q in p["qas"]]
+        next(q for q in questions if q["answers"])["answers"][0]["text"] = "nowhere in it"
+        if faulty:
+            questions[-1]["question"] = 7
+        return str(write_json(tmp_path / f"{part}{faulty}.json", content))
+
+    return written
+
+
+@pytest.mark.parametrize("open_dev", [True, False])
+def test_run_that_skips_faulty_records_is_scored_on_all_of_another_set(trained, misplaced, caplog, open_dev):
+    """Its own dev set stays the one that training has read. What is left out is listed."""
+    dev, other, whole = misplaced("dev"), misplaced("calibration"), len(synthetic.named("calibration"))
+    record = replace(read_record(trained), data={})
+    data = record.config["data"] | {"on_error": "skip", "dev": dev, "open_dev": open_dev}
+    skipped = open_passages(dev, on_error="skip", use="scoring")
+    if open_dev:
+        record = replace(record, data={"dev": SplitFacts.of(skipped)})
+
+    def opened(source, *, final=False, **options):
+        config = run_config(record.config | {"data": data})
+        return evaluation.open_set(record, config, [source], evaluation.Permission(final=final), **options)
+
+    assert len(opened(other).questions) == whole
+    assert f"left out: {other}" not in caplog.text
+    assert len(opened(other, on_error="skip").questions) == whole - 1
+    faulty = misplaced("calibration", faulty=True)
+    assert len(opened(faulty).questions) == whole - 2
+    assert [caplog.text.count(f"left out: {file}") for file in (other, faulty)] == [1, 2]
+    own = opened(dev, final=not open_dev)
+    assert (own.split, own.questions.fingerprint) == ("dev", skipped.fingerprint)
+
+
 def test_training_questions_are_scored_without_changing_dev(qa_arch, run_folder):
     before = read_record(run_folder)
     code, out, _ = qa_arch("evaluate", "--json", "--run", run_folder, "--train")
@@ -403,6 +444,18 @@ def test_ensemble_was_trained_on_the_articles_of_its_members_parents(ensemble_of
     child = {"parent": Parent(run="p", run_hash="h", titles=("Seen",))}, {}
     for members in ({"a": child, "b": ({}, {})}, {"b": ({}, {}), "a": child}):
         assert "Seen" in ensemble_of(**members).trained_titles
+
+
+def test_ensemble_is_named_after_all_models_and_knows_the_systems_of_its_members(ensemble_of):
+    """Whatever seeds they have, and whatever else they were scored on."""
+    members = {"a": ({}, {}), "b": ({"model": "other"}, {})}
+    ensemble = ensemble_of(**members)
+    assert ensemble.model == "bert+other-ensemble-2"
+    seeds = {"c": ({"model": "other", "seed": 99, "data": {}, "scores": {}}, {}), "d": ({"seed": 98}, {})}
+    data = {split: facts for split, facts in ensemble.data.items() if split != "dev"}
+    seeds["c"][0]["data"] = data
+    assert ensemble_of(**seeds).members_hash == ensemble.members_hash
+    assert ensemble_of(a=members["a"], d=seeds["d"]).members_hash != ensemble.members_hash
 
 
 def test_ensemble_keeps_the_dev_set_closed_that_a_member_holds_out(ensemble_of):

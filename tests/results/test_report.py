@@ -14,6 +14,7 @@ import pytest
 from reports import page_figures, page_parts, page_tables, page_text
 
 from qa_arch.data.question_sets import question_set as build_set
+from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.errors import RunError
 from qa_arch.files import write_json
@@ -193,6 +194,26 @@ def test_every_view_names_the_language_of_the_answers(make_run, question_set, qa
     command = ("report", *runs, "-o", tmp_path / "r.html", "--data", file)
     assert "the --language if it was not English" in qa_arch(*command)[2]
     assert qa_arch(*command, "--language", "de")[0] == 0
+
+
+def test_texts_are_those_of_a_scored_set_whatever_other_runs_skip(make_run, question_set, qa_arch, tmp_path):
+    """A set with an answer that is not in its passage can be scored; a run that skips faulty records has left
+    such questions out."""
+    content = write(question_set(copies=2))
+    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["text"] = "nowhere in it"
+    file = write_json(tmp_path / "set.json", content)
+    whole, fewer = (open_passages(file, on_error=how, use="scoring") for how in ("raise", "skip"))
+    assert len(fewer) == len(whole) - 1
+    runs = [make_run("all", whole, model="all"), make_run("skips", fewer, model="skips")]
+    (_, record), page = find_runs(runs[1:])[0], tmp_path / "r.html"
+    facts = record.data | {"train": replace(record.facts("train"), skipped=1)}
+    write_record(runs[1], replace(record, data=facts | {"dev": replace(record.facts("dev"), skipped=1)}))
+    for chosen in (runs[:1], runs[1:], runs):
+        assert qa_arch("report", *chosen, "-o", page, "--data", file)[0] == 0, chosen
+    write_record(runs[1], replace(record, data={"train": facts["train"]}, scores={}))
+    assert qa_arch("report", *runs, "-o", page, "--data", file)[0] == 0
+    write_json(file, write(question_set(suffix="?")))
+    assert "no run was scored on" in qa_arch("report", *runs, "-o", page, "--data", file)[2]
 
 
 def test_page_contains_no_local_path(runs, make_run, question_set, tmp_path, monkeypatch):

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from qa_arch import manifest
+from qa_arch.config import schema
 from qa_arch.errors import RunError
 from qa_arch.metrics.abstention import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.provenance import own_versions
 from qa_arch.records import CHECKPOINTS, InitialWeights, RunRecord, SplitFacts, find_runs
-from qa_arch.results import columns
+from qa_arch.results import columns, systems
 from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, runs_table, select_columns
 from qa_arch.results.systems import (
     find_system,
@@ -30,6 +31,7 @@ from qa_arch.results.systems import (
     load_questions,
     require_distinct_seeds,
     require_same_measure,
+    systems_hash,
     two_systems,
 )
 from qa_arch.results.tables import (
@@ -178,6 +180,40 @@ def test_find_system_takes_a_label_or_an_unambiguous_model(made):
     many = group_by_system(made(*((f"m{n}", 1, {}) for n in range(9))))
     with pytest.raises(RunError, match=r"'none' \(known: m0; m1; m2; m3; m4; m5; and 3 more\)$"):
         find_system(many, "none")
+
+
+def test_ensembles_are_of_a_system_if_their_members_are(made, monkeypatch):
+    """In any order and of any seeds; their own config is that of one member. Without a hash, by the members
+    as written."""
+    (_, one), (_, two), (_, faster) = made(("m", 1, {}), ("m", 2, {}), ("m", 1, {"optim": {"lr": 5e-05}}))
+    graph, stranger = replace(one, precision="int8"), replace(one, members=("a (1)", "b (2)"))
+    pairs = [(one, faster), (faster, two), (one, two), (graph, faster)]
+    runs = [
+        (
+            Path(f"e{n}"),
+            replace(one, seed=n, members=(f"a ({n})", f"b ({n})"), members_hash=systems_hash(pair)),
+        )
+        for n, pair in enumerate(pairs)
+    ]
+    assert [len(group.runs) for group in group_by_system(runs)] == [2, 1, 1]
+    before = systems_hash([one])
+    monkeypatch.setattr(systems, "defaults", lambda: schema.defaults() | {"optim.new": 0})
+    assert systems_hash([one]) == before, "a new setting at its default changes it"
+    older = [(folder, replace(record, members_hash=None)) for folder, record in runs[:2]]
+    labels = [group.label for group in group_by_system(older)]
+    assert labels == ["m members=a (0) + b (0)", "m members=a (1) + b (1)"]
+    decoded = [(Path(f"d{n}"), replace(one, seed=n, members=(f"a ({n})",))) for n in (1, 2)]
+    assert [group.label for group in group_by_system(decoded)] == ["m"]
+    (sharing,) = group_by_system([(Path("e"), stranger), (Path("f"), replace(stranger, seed=2))])
+    with pytest.raises(RunError, match=r"m: member a \(1\) occurs twice \(e, f\)"):
+        require_distinct_seeds(sharing)
+
+
+def test_graph_in_int8_is_a_system_of_its_own(made):
+    (whole, graph, half) = made(("bert", 1, {}), ("bert", 2, {}), ("bert", 3, {}))
+    graph, half = ((run[0], replace(run[1], precision=p)) for run, p in ((graph, "int8"), (half, "bf16")))
+    labels = {system.label: len(system.runs) for system in group_by_system([whole, graph, half])}
+    assert labels == {"bert": 2, "bert precision=int8": 1}
 
 
 def test_systems_with_other_initial_weights_differ():

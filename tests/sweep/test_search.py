@@ -1,6 +1,7 @@
 """Search by Optuna, with points that train nothing: trials, continuation, and objective values."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -169,6 +170,35 @@ def test_search_through_hydra(stubbed, train_m):
     assert "50." not in out.partition("\n")[0]
 
 
+@pytest.mark.parametrize("changed", ["train", "calibration"])
+def test_search_whose_data_has_changed_is_refused(stubbed, train_m, few_questions, tmp_path, changed):
+    """Its values would be compared with others; points without a value are no hindrance."""
+    paths = dict(setting.removeprefix("data.").split("=") for setting in few_questions)
+    file = tmp_path / "set.json"
+    content = Path(paths[changed]).read_text()
+    settings = [f"data.{split}={path}" for split, path in (paths | {changed: str(file)}).items()]
+    command = ["hydra/sweeper=qa_optuna", "data=files", *settings, "seed=range(1,50)"]
+
+    def train(trials: int) -> tuple[int, str]:
+        code, _, err = train_m(*command, f"hydra.sweeper.n_trials={trials}")
+        return code, err
+
+    file.write_text(content)
+    stubbed.set_actions(**{f"seed{n}": "failed" for n in range(50)})
+    assert train(1)[0] == 1
+    file.write_text(content.replace("was", "wos"))
+    stubbed.set_actions()
+    assert train(2)[0] == 0
+    journal = (stubbed.folder / STUDY).read_bytes()
+    file.write_text(content)
+    code, err = train(3)
+    assert (code, str(file) in err, "has changed since the sweep began; restore it" in err) == (5, True, True)
+    assert (stubbed.folder / STUDY).read_bytes() == journal
+    file.write_text(content.replace("was", "wos"))
+    assert train(3)[0] == 0
+    assert len(stubbed.started()) == 3
+
+
 HPARAMS_SEARCH = """\
 # @package _global_
 defaults:
@@ -189,6 +219,9 @@ def test_search_in_a_yaml(stubbed, train_m, tmp_path):
     assert (code, "2 points: 2 ok" in out) == (0, True), err
     assert [trial.params.keys() for trial in study_in(stubbed.folder).trials] == [{"optim.lr", "seed"}] * 2
     assert {trial.params["seed"] for trial in study_in(stubbed.folder).trials} <= {"8", "9"}
+    path.write_text(HPARAMS_SEARCH.replace("hydra:", "optim: {warmup: 0.3}\nhydra:"))
+    code, _, err = train_m(*chosen, "seed=8,9", "hydra.sweeper.n_trials=3")
+    assert (code, "or its config has changed since the sweep began" in err) == (5, True), err
     path.write_text(HPARAMS_SEARCH.replace("seed: 7", "sampler: null"))
     code, _, err = train_m(*chosen)
     assert (code, "hydra.sweeper.sampler" in err, len(err.splitlines())) == (2, True, 1), err

@@ -19,7 +19,7 @@ from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, Unavai
 from qa_arch.files import read_yaml, write_json
 from qa_arch.provenance import encoder_run, system_hash
 from qa_arch.qa import start, task
-from qa_arch.records import EncoderRun, InitialWeights, TeacherFacts, read_record, write_record
+from qa_arch.records import EncoderRun, InitialWeights, SplitFacts, TeacherFacts, read_record, write_record
 from qa_arch.results.systems import group_by_system
 from qa_arch.sweep import point_key
 from qa_arch.training import jobs
@@ -75,6 +75,8 @@ def test_encoder_folder_counts_by_what_it_holds(configure, run_training, save_pr
     assert point_key(config) != point_key(moved)
     other = replace(record, encoder=encoder_run(str(path)))
     assert system_hash(other) != system_hash(record)
+    further = replace(record, data={**record.data, "further": SplitFacts(fingerprint="f")})
+    assert system_hash(further) == system_hash(record)
 
 
 def test_token_id_without_embedding_is_refused(configure, save_pretrained):
@@ -227,15 +229,27 @@ def test_record_keeps_where_the_weights_came_from(copied, started):
 def test_runs_of_other_parents_are_other_systems_and_seeds_of_a_parent_are_not(
     copied, parent, started, tmp_path
 ):
-    def runs(**changes):
+    """Whatever else a parent was scored on; the teacher of a parent counts."""
+
+    def runs(about=(), **changes):
         config = {**read_record(copied).config, **changes}
-        write_record(copied, replace(read_record(copied), config=config, run_hash=str(changes)))
+        whole = {"config": config, "run_hash": str(changes), **dict(about)}
+        write_record(copied, replace(read_record(copied), **whole))
         name = "-".join(changes)
         return tmp_path / name, replace(started("trainer.epochs=0", run=copied, name=name), seed=len(name))
 
-    optim = read_record(parent).config["optim"]
-    systems = group_by_system([runs(seed=7), runs(seed=8, runs_dir="x"), runs(optim={**optim, "lr": 0.5})])
-    assert [len(system.runs) for system in systems] == [2, 1]
+    record = read_record(parent)
+    optim, distillation = (record.config[section] for section in ("optim", "distillation"))
+    more = {"data": {**record.data, "further": SplitFacts(fingerprint="f")}}
+    one, other = (TeacherFacts(name="t", run_hash=h, fingerprint=h, precision="fp32") for h in "ab")
+    taught = {"optim": optim, "distillation": {**distillation, "teacher": "t"}}
+    systems = group_by_system(
+        [
+            *(runs(seed=7), runs(more, seed=8, runs_dir="x"), runs(optim={**optim, "lr": 0.5})),
+            *(runs({"teacher": one}, **taught), runs({"teacher": other}, **taught, seed=9)),
+        ]
+    )
+    assert [len(system.runs) for system in systems] == [2, 1, 1, 1]
     assert all("init_from=" in system.label for system in systems)
 
 
