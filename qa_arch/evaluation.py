@@ -62,6 +62,7 @@ log = logging.getLogger(__name__)
 Watching = Callable[[], AbstractContextManager[Watch]]
 FEW_STEPS = 300
 """Optimizer steps below which a model that has learned nothing needs longer training first."""
+_facts_of = partial(task.facts, titles=False)
 
 
 # Runs ---------------------------------------------------------------------------------------------
@@ -167,7 +168,7 @@ def add_scores(
     data: Sequence[str] | None,
     score: Callable[..., tuple[Points, str]],
     heuristics: Callable[[], Points | None],
-    facts_of: Callable[..., SplitFacts] | None = None,
+    facts_of: Callable[..., SplitFacts] = _facts_of,
 ) -> tuple[RunRecord, str]:
     """Score a run on the set that ``data`` opened, and add that to its files and its record as it then is.
 
@@ -181,7 +182,7 @@ def add_scores(
         accesses.append(dev_access(folder.resolve().name, record.run_hash, opened.questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))
     with watching() as watch:
-        reading = predict(predictor, opened.questions, watch=watch, facts_of=facts_of or _facts_of)
+        reading = predict(predictor, opened.questions, watch=watch, facts_of=facts_of)
     references = heuristics()
     with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
         if current is None or current.created != record.created:
@@ -225,7 +226,6 @@ def open_set(
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
         return Opened(questions, TRAIN)
     how, own = on_error or config.data.on_error, [record.fingerprint(DEV)]
-    options: Any = {"name": DEV if _takes_dev(record) else "", "language": language or config.data.language}
 
     def dev(source: Any) -> QuestionSet:
         questions = open_listed(source, use="scoring", name=DEV, on_error=how, language=config.data.language)
@@ -233,7 +233,13 @@ def open_set(
         return questions
 
     def given() -> QuestionSet:
-        questions = open_to_score(data or (), how, None if on_error else own, **options)
+        questions = open_to_score(
+            data or (),
+            how,
+            None if on_error else own,
+            name=DEV if _takes_dev(record) else "",
+            language=language or config.data.language,
+        )
         for problem in questions.skipped:
             log.warning("left out: %s", problem)
         return questions
@@ -364,8 +370,6 @@ def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | Non
 
 
 # Scores ------------------------------------------------------------------------------------------
-
-_facts_of = partial(task.facts, titles=False)
 
 
 def predict(

@@ -149,7 +149,10 @@ def keep_inputs(args: argparse.Namespace, *paths: str | None) -> None:
     out, data = Path(args.out or ""), getattr(args, "data", None)
     if not out.is_file():
         return
-    own = ("run.json", CONFIG, "predictions.json")
+    from qa_arch.qa.files import PREDICTIONS
+    from qa_arch.records import RECORD
+
+    own = (RECORD, CONFIG, PREDICTIONS)
     read = [Path(run) / name for run in as_list(getattr(args, "run_folder", None) or ()) for name in own]
     read += [*map(Path, filter(None, paths)), *(files(data) if data else ())]
     if any(path.exists() and out.samefile(path) for path in read):

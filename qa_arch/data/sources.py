@@ -1,11 +1,10 @@
 """Registry of data sources: opening, identity and portable spelling of a source, by its scheme.
 
-A source is ``SCHEME:REST``, or a path: a file, a folder or a glob of SQuAD
-JSON, JSON Lines, CSV, TSV, Parquet or MRQA. Several files form a single set. No
-other module refers to schemes by name. ``hub:NAME[@REVISION]:SPLIT[:CONFIG]`` is a split of a Hugging Face
-data set with SQuAD's columns, such as ``hub:google/xquad:validation:xquad.de``; slices such as
-``train[:10%]`` work. ``synthetic:SPLIT[:LEVEL]`` is a split of the built-in synthetic set, and
-``memory:HASH`` are rows given from Python (``data.memory``).
+A source is ``SCHEME:REST``, or a path: a file, a folder or a glob of SQuAD JSON, JSON Lines, CSV, TSV,
+Parquet or MRQA. Several files form a single set. No other module refers to schemes by name.
+``hub:NAME[@REVISION]:SPLIT[:CONFIG]`` is a split of a Hugging Face data set with SQuAD's columns, such as
+``hub:google/xquad:validation:xquad.de``; slices such as ``train[:10%]`` work. ``synthetic:SPLIT[:LEVEL]`` is
+a split of the built-in synthetic set, and ``memory:HASH`` are rows given from Python (``data.memory``).
 """
 
 from __future__ import annotations

@@ -95,8 +95,8 @@ def closed_dev(data: Data) -> dict[str, QuestionSet]:
     if not available(data.dev):
         log.info("data.dev: not on disk; articles shared with training are checked only when it is scored")
         return {}
-    options: Any = {"on_error": data.on_error, "language": data.language}
-    return {"dev (closed)": open_passages(data.dev, name="dev", use="scoring", **options)}
+    dev = open_passages(data.dev, name="dev", on_error=data.on_error, use="scoring", language=data.language)
+    return {"dev (closed)": dev}
 
 
 def held_out(data: Data) -> SplitFacts | None:

@@ -40,6 +40,8 @@ class Batches:
     train: Collate
     calibration: Collate | None
     sampler: Callable[..., BucketBatchSampler] = BucketBatchSampler
+    least: int = 1
+    """Rows that a batch must be able to hold: two of a pair."""
 
 
 class Collector(Protocol):

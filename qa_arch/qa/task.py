@@ -238,7 +238,8 @@ def batches(config: Config, parts: SpanParts) -> Batches:
             f" {likeness:g} of their words in common; lower it, or leave out loss=twins"
         )
     log.info("twins: %d pairs of an answerable and an unanswerable question", twins)
-    return Batches(replace(train, mates=mates), calibration, partial(BucketBatchSampler, mates=mates))
+    sampler = partial(BucketBatchSampler, mates=mates)
+    return Batches(replace(train, mates=mates), calibration, sampler, least=2)
 
 
 MONITORED = tuple(

@@ -326,9 +326,14 @@ def _train_locked(job: Job) -> RunRecord:
     if later is None:
         take_over()
     log.info("run: %s", job.folder)
-    options: Any = {"trusted": job.trusted, "options": [*job.options, *job.machine]}
-    resume = job.if_exists == "resume"
-    return run.train(job.config, folder=job.folder, resume=resume, take_over=later, **options)
+    return run.train(
+        job.config,
+        folder=job.folder,
+        resume=job.if_exists == "resume",
+        trusted=job.trusted,
+        options=[*job.options, *job.machine],
+        take_over=later,
+    )
 
 
 def follow(job: Job) -> None:

@@ -360,7 +360,6 @@ def _fit_into_memory(run: OpenRun, fitting: Fitting) -> Fitted:
     """
     model, trainer, again = fitting.model, run.config.trainer, False
     auto, micro = trainer.micro_batch == "auto", trainer.batch_size
-    least = 2 if getattr(fitting.loss, "twin_likeness", None) is not None else 1  # twins share a batch
     if auto:
         micro = run.record.batch.micro or micro  # as before a resume
         weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
@@ -385,7 +384,9 @@ def _fit_into_memory(run: OpenRun, fitting: Fitting) -> Fitted:
                     callbacks=build_callbacks(run.config, run.trusted),
                 )
         except Exception as error:
-            can_halve = auto and micro > 1 and cut_batch(trainer, micro // 2).batch_size >= least
+            can_halve = (
+                auto and micro > 1 and cut_batch(trainer, micro // 2).batch_size >= fitting.batches.least
+            )
             if run.record.epochs or not (can_halve and out_of_memory(error)):
                 raise
         # Outside the except block: the error would keep every tensor of the step alive.

@@ -261,5 +261,5 @@ FAULTS = (
           old="run.record.epochs or not", new="not"),
     Fault(name="twins are separated before memory is called too small", at="run:_fit_into_memory",
           test="test_twins_that_do_not_fit_are_out_of_memory",
-          old=".batch_size >= least", new=".batch_size >= 1"),
+          old=".batch_size >= fitting.batches.least", new=".batch_size >= 1"),
 )
