@@ -82,12 +82,12 @@ def adopt_model(
     """Make ``folder`` a run of a downloaded checkpoint, of an ensemble of runs, or of one run that is decoded
     or calibrated in another way, and return its record and predictor.
 
-    ``decode`` is the name of another decoding, with its settings. Null threshold and temperature are fitted
-    on ``calibration``, which is read as ``language`` and ``on_error`` say or else as the run's own sets; with
-    ``decode``, on the run's own calibration set if that is known; otherwise an ensemble takes the mean of its
-    members, and a checkpoint keeps its own or 0. The same again keeps what was scored since; RunError if the
-    folder holds another record, DataError if ``calibration`` has articles of the training data or of a closed
-    dev set.
+    ``decode`` is the name of another decoding of a run, with its settings. Null threshold and temperature are
+    fitted on ``calibration``, which is read as ``language`` and ``on_error`` say or else as the run's own
+    sets; with ``decode``, on the run's own calibration set if that is known; otherwise an ensemble takes the
+    mean of its members, and a checkpoint keeps its own or 0. The same again keeps what was scored since;
+    RunError if the folder holds another record, DataError if ``calibration`` has articles of the training
+    data or of a closed dev set.
     """
     from qa_arch.qa.loading import as_recorded
     from qa_arch.qa.task import output_of

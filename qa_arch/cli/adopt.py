@@ -96,8 +96,8 @@ def _adopt_model(args: argparse.Namespace) -> int:
 
     changes = parse_sections(args.set)
     decode = (args.decode, compose([f"decode={args.decode}"])["decode"]) if args.decode else None
-    if checkpoint is not None and decode:
-        changes = {**changes, "decode": {**decode[1], **changes.get("decode", {})}}
+    if checkpoint is not None and decode:  # a change like those of --set
+        changes, decode = {**changes, "decode": {**decode[1], **changes.get("decode", {})}}, None
     with gc_disabled():
         from qa_arch.adopt import adopt_model, label
     if args.folder:

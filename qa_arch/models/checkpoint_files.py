@@ -11,7 +11,7 @@ import hashlib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,12 @@ class ExportedSettings:
             return from_mapping(cls, read_json(folder / SETTINGS_FILE, "export the model again"))
         except ConfigError as error:
             raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
+
+    def fits(self, config: Config) -> bool:
+        """Whether threshold and confidence hold with ``config``: other windows or another decoding give null
+        odds on another scale."""
+        features = replace(config.features, cache_dir=self.features.cache_dir)
+        return (features, config.decode) == (self.features, self.decode)
 
 
 @dataclass(frozen=True)

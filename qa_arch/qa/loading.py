@@ -210,9 +210,9 @@ def _run(folder: Path, record: RunRecord, device: Place, precision: Precision, t
 def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: Settings | None) -> Reader:
     """Reader of the checkpoint ``source``, with the settings of ``record`` if it was adopted before.
 
-    A new one takes the settings that ``qa-arch export`` wrote into its folder, or else an unfitted null
-    threshold of 0; ``settings`` override windows and decoding. Raises RunError if the files are not those
-    that were scored.
+    A new one takes the settings that ``qa-arch export`` wrote into its folder; ``settings`` override windows
+    and decoding. If they change either, or nothing was exported, the null threshold is 0 and not fitted.
+    Raises RunError if the files are not those that were scored.
     """
     device, precision = options["device"], options["precision"]
     # At the revision that was scored: a branch on the hub may have moved on since.
@@ -231,13 +231,14 @@ def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: S
             exported=exported,
             changes=settings,
         )
+        fitted = exported if exported and exported.fits(run_config(config)) else None
         record = provenance.new_record(
             config,
             {},
             status="ok",
             parameters=parameter_blocks(model.model),
-            threshold=exported.threshold if exported else Threshold(value=0.0, fitted_on="nothing"),
-            confidence=exported.confidence if exported else None,
+            threshold=fitted.threshold if fitted else Threshold(value=0.0, fitted_on="nothing"),
+            confidence=fitted.confidence if fitted else None,
             data=exported.data if exported else {},
             held_out=exported.held_out if exported else None,
         )

@@ -22,7 +22,7 @@ from qa_arch.errors import ConfigError
 from qa_arch.export.huggingface import _data_lines, _front_matter, export_hf, library_logits
 from qa_arch.features.batches import Collator
 from qa_arch.qa.loading import load
-from qa_arch.records import Point, RunRecord, SplitFacts, Threshold
+from qa_arch.records import Confidence, Point, RunRecord, SplitFacts, Threshold
 from qa_arch.types import Example
 
 FAMILIES = ["bert", "roberta", "distilbert", "albert", "linear"]
@@ -148,6 +148,7 @@ def card(predictors, copied, tmp_path_factory):
         commit="abcdef0123456789",
         data={"train": SplitFacts(name="part\n<i>", protocol="2.0", questions=1200, unanswerable=400)},
         threshold=Threshold(value=0.25, fitted_on="calibration"),
+        confidence=Confidence(method="temperature", value=2.0, fitted_on="calibration"),
         scores={"dev": {"calibrated": point}},
     )
     predictor, folder = copied(predictors["bert"]), tmp_path_factory.mktemp("card") / "card"
@@ -211,6 +212,20 @@ def test_loaded_export_keeps_threshold_and_settings(card, predictors):
     assert qa.config.decode == config.decode
     assert qa.config.features.max_length == config.features.max_length
     assert qa.record.threshold.fitted_on == "calibration"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"decode": {"search": "greedy"}}, {"decode": {"max_answer_tokens": 5}}, {"features": {"stride": 8}}],
+)
+def test_exported_threshold_is_that_of_its_windows_and_decoding(card, changes):
+    qa = load(card.parent, settings=changes)
+    assert (qa.null_threshold, qa.record.threshold.fitted_on, qa.record.confidence) == (0.0, "nothing", None)
+
+
+def test_settings_that_change_nothing_keep_the_exported_threshold(card, predictors):
+    same = {"features": {"stride": predictors["bert"].config.features.stride, "cache_dir": "elsewhere"}}
+    assert load(card.parent, settings=same).record.threshold.fitted_on == "calibration"
 
 
 def test_invalid_settings_file_is_named(card, tmp_path):
