@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from os import PathLike
+from threading import RLock
 from typing import Any, get_args
 
 from qa_arch.config.check import refuse_repeated
@@ -14,6 +15,9 @@ from qa_arch.process import launched
 from qa_arch.results.notebooks import Run
 from qa_arch.training import jobs
 from qa_arch.training.jobs import IfExists
+
+_turn = RLock()
+"""Composing and rows in memory change the state of the process."""
 
 
 def train(
@@ -35,7 +39,7 @@ def train(
     fails, replaces it, once what the new run needs has been read, or resumes the run: an unfinished run
     continues and a finished one is returned.
     ``config_dir`` contains your own choices for the config groups, and ``trust`` names packages whose classes
-    a config may name.
+    a config may name. Calls from several threads take turns.
 
     Everything that needs no weights is checked first. Raises ConfigError for settings, DataError for data and
     RunError for a folder that cannot be used; if training fails, the run is recorded as failed and the error
@@ -48,7 +52,7 @@ def train(
     if launched() is not None:
         raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
     own_conf = None if config_dir is None else str(config_dir)
-    with given({} if data is None else data) as sources:
+    with _turn, given({} if data is None else data) as sources:
         chosen = not sources or any(word.startswith("data=") for word in overrides)
         settings = [*(() if chosen else ("data=files",)), *overrides, *sources]
         refuse_repeated(settings)

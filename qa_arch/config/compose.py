@@ -24,6 +24,7 @@ from hydra.core.override_parser.types import RangeSweep as RangeSweep
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.types import RunMode
+from hydra.version import VersionBase, getbase
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError  # type: ignore[import-untyped]
@@ -306,10 +307,23 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
             " qa-arch doctor names it; uninstall it"
         ) from error
     try:
-        with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
+        with _initialised(folders[0]):
             yield _search_path(folders)
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(_explain(error, overrides, folders)) from None
+
+
+@contextmanager
+def _initialised(folder: Path) -> Iterator[None]:
+    """Initialise Hydra, whose state is global, within the block; a program that is itself one of Hydra's gets
+    its own state back."""
+    version, own = getbase(), GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(folder), version_base="1.3", job_name="qa_arch"):
+            yield
+    finally:
+        GlobalHydra.instance().hydra, VersionBase.instance().version_base = own, version
 
 
 def _search_path(folders: Sequence[Path]) -> list[str]:
@@ -537,7 +551,7 @@ def _explain(error: Exception, overrides: Sequence[str], folders: Sequence[Path]
 
 def _setting_names(chosen: Sequence[str], folders: Sequence[Path]) -> list[str]:
     """Dotted names of all settings with the choices ``chosen``, or by default if these do not compose."""
-    with initialize_config_dir(str(folders[0]), version_base="1.3", job_name="qa_arch"):
+    with _initialised(folders[0]):
         try:
             words = [*_search_path(folders), *_named_loggers(chosen)]
             composed = hydra_compose("train", overrides=words)

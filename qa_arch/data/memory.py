@@ -39,12 +39,15 @@ def given(data: Any) -> Iterator[list[str]]:
             f"data: {unknown[0]!r} is no set of a run; name {', '.join(SPLITS)}, such as"
             " data={'train': rows, 'dev': rows}"
         )
+    outer = os.environ.get(FOLDER)
     with TemporaryDirectory(prefix="qa_arch-rows-") as folder:
         os.environ[FOLDER] = folder
         try:
             yield [f"data.{split}=memory:{_write(rows, split, Path(folder))}" for split, rows in sets.items()]
         finally:
             del os.environ[FOLDER]
+            if outer is not None:
+                os.environ[FOLDER] = outer
 
 
 def _write(rows: Any, split: str, folder: Path) -> str:

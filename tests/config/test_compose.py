@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
 
+import hydra
 import pytest
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.version import getbase
 
 from qa_arch.cli.own_models import write_model
 from qa_arch.config.check import Range, convert, from_mapping
-from qa_arch.config.compose import compose, merge, parse_sections, to_yaml
+from qa_arch.config.compose import compose, merge, multirun, parse_sections, to_yaml
 from qa_arch.config.find import config_folders, groups
 from qa_arch.config.schema import Config, validate
 from qa_arch.errors import ConfigError, QaArchError
@@ -62,6 +66,20 @@ def covering_overrides() -> list[list[str]]:
 @cache
 def name_of(model: str) -> str:
     return compose([f"model={model}"])["model"]["name"]
+
+
+def test_a_hydra_program_composes_and_keeps_its_own_state(tmp_path):
+    (tmp_path / "own.yaml").write_text("a: 1")
+    with initialize_config_dir(str(tmp_path), version_base="1.2"):
+        own = GlobalHydra.instance().hydra
+        assert compose(["model=bert"])["model"]["name"] == "bert"
+        with pytest.raises(ConfigError, match=r"unknown setting 'sed' \(did you mean 'seed'"):
+            compose(["sed=1"])
+        with multirun(["model=bert", "seed=1,2"]) as sweep:
+            assert len(sweep.grid()) == 2
+        assert GlobalHydra.instance().hydra is own
+        assert (str(getbase()), hydra.compose("own")) == ("1.2", {"a": 1})
+    assert not GlobalHydra.instance().is_initialized()
 
 
 @pytest.mark.parametrize("overrides", covering_overrides(), ids=lambda overrides: overrides[0])

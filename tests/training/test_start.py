@@ -1,7 +1,10 @@
 """What a run starts from: a pretrained encoder, the model of another run (``init_from``), rows in memory."""
 
 import json
+import os
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +18,8 @@ import qa_arch as package
 from qa_arch.api import train
 from qa_arch.config.compose import multirun
 from qa_arch.config.schema import Distillation
+from qa_arch.data.memory import FOLDER, given
+from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
 from qa_arch.files import read_yaml, write_json
 from qa_arch.provenance import encoder_run, system_hash
@@ -345,6 +350,31 @@ def test_resuming_needs_the_same_rows(sets, settings, qa_arch, tmp_path):
                 package.train(settings, data=data, folder=folder, if_exists="resume")
         again = package.train(settings, data=rows, folder=folder, if_exists="resume").record
         assert (again.status, again.scores) == ("ok", record.scores)
+
+
+def test_threads_train_in_turn_each_on_its_rows(monkeypatch, sets, tmp_path):
+    """Also within a block that names other rows, which it finds again."""
+    active, read = [], []
+
+    def train(job):
+        active.append(job)
+        time.sleep(0.05)  # long enough for another thread to begin
+        read.append((len(active), len(open_passages(job.config.data.train))))
+        active.remove(job)
+
+    monkeypatch.setattr("qa_arch.training.jobs.check", lambda jobs: None)
+    monkeypatch.setattr("qa_arch.training.jobs.train", train)
+
+    def call(split):
+        with pytest.raises(RunError, match="no such run"):
+            package.train(["model=bert"], data=sets[split], folder=tmp_path / split)
+
+    with given(sets["train"]) as (outer,), ThreadPoolExecutor(2) as pool:
+        list(pool.map(call, ["train", "dev"]))
+        counts = [sum(len(p["qas"]) for a in sets[s] for p in a["paragraphs"]) for s in ("train", "dev")]
+        assert sorted(read) == sorted((1, count) for count in counts)
+        assert len(open_passages(outer.partition("=")[2])) == counts[0]
+    assert FOLDER not in os.environ
 
 
 @pytest.mark.parametrize(
