@@ -265,8 +265,9 @@ def score(
     """Scores of predictions that must cover every question (arguments as in ``aggregate``).
 
     Raises DataError naming the questions without a prediction: a mean over fewer questions would be mistaken
-    for the score of the set.
+    for the score of the set. An id that occurs twice, which the official script counts once, is refused, too.
     """
+    require_unique(example.id for example in questions.examples)
     require_predictions(questions, predictions)
     scored = score_questions(questions, predictions)
     return aggregate(scored, questions.protocol, null_scores=null_scores, threshold=threshold)
@@ -287,6 +288,15 @@ def final_texts(
 def missing_ids(questions: QuestionSet, predictions: Mapping[str, object]) -> list[str]:
     """Ids of the questions without a prediction, in file order."""
     return [example.id for example in questions.examples if example.id not in predictions]
+
+
+def require_unique(ids: Iterable[str]) -> None:
+    """Raise DataError for an id that occurs twice."""
+    seen: set[str] = set()
+    for id_ in ids:
+        if id_ in seen:
+            raise DataError(f"question {id_}: occurs twice; give each question its own id")
+        seen.add(id_)
 
 
 def require_predictions(questions: QuestionSet, predictions: Mapping[str, object]) -> None:

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import math
 import random
 import unicodedata
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from qa_arch.data.answer_files import read_predictions
 from qa_arch.data.squad import read
+from qa_arch.errors import DataError
 from qa_arch.metrics.squad import score, score_questions
 
 CONTEXT = "The red mill stands by the ferry. Théodore keeps a lamp in it."
@@ -206,6 +209,22 @@ def test_scores_equal_ours_and_the_reference(library, gold_set, plain, threshold
     qas = [{"id": id_, "answers": [{"text": text} for text in texts]} for id_, texts in MODULE_GOLDS.items()]
     reference = plain.evaluate_20([{"paragraphs": [{"qas": qas}]}], MODULE_TEXTS, ODDS, threshold)
     assert {key: scores[key] for key in reference} == reference
+
+
+def test_repeated_ids_and_odds_that_are_no_numbers_are_refused(library, gold_set):
+    metric, (first, *rest) = library.load(FOLDER), PREDICTIONS
+    nan = {**first, "no_answer_probability": math.nan}
+    for predictions, references, message in (
+        ([first, *PREDICTIONS], [REFERENCES[0], *REFERENCES], "q1: occurs twice"),
+        ([first, first, *rest[1:]], REFERENCES, "q1: occurs twice"),
+        ([nan, *rest], REFERENCES, "q1: the no-answer probability is not a number"),
+    ):
+        with pytest.raises(DataError, match=f"^question {message}"):
+            metric.compute(predictions=predictions, references=references)
+    questions = gold_set(MODULE_GOLDS)
+    twice = replace(questions, examples=(*questions.examples, questions.examples[1]))
+    with pytest.raises(DataError, match=r"^question q2: occurs twice; give each question its own id"):
+        score(twice, MODULE_TEXTS)
 
 
 def test_a_language_is_a_configuration(library):

@@ -4,10 +4,13 @@
 language, as MLQA's evaluation does.
 """
 
+from math import isnan
+
 import datasets
 import evaluate
 
-from qa_arch.metrics.squad import ENGLISH, LANGUAGES, OFFICIAL_THRESHOLD, score
+from qa_arch.errors import DataError
+from qa_arch.metrics.squad import ENGLISH, LANGUAGES, OFFICIAL_THRESHOLD, require_unique, score
 from qa_arch.types import Example, Gold, QuestionSet
 
 DESCRIPTION = "The official SQuAD 2.0 scores, token precision and recall, and scores of abstaining."
@@ -52,6 +55,10 @@ class QaArchSquadV2(evaluate.Metric):
         )
         language = ENGLISH if self.config_name == "default" else self.config_name
         questions = QuestionSet("", examples, "2.0", language=language)
+        require_unique(row["id"] for row in predictions)
         texts = {row["id"]: row["prediction_text"] for row in predictions}
         odds = {row["id"]: row["no_answer_probability"] for row in predictions}
-        return score(questions, texts, null_scores=odds, threshold=no_answer_threshold).flat()
+        for id_, value in odds.items():
+            if isnan(value):
+                raise DataError(f"question {id_}: the no-answer probability is not a number; give one")
+        return score(questions, texts, null_scores=odds, threshold=float(no_answer_threshold)).flat()
