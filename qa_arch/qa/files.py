@@ -31,8 +31,10 @@ ALWAYS_ANSWER = math.inf
 
 
 def threshold_on(questions: QuestionSet, fitted: float) -> float:
-    """The null threshold ``fitted``, but on SQuAD 1.1 a model always answers."""
-    return ALWAYS_ANSWER if questions.protocol == "1.1" else fitted
+    """The null threshold ``fitted``, but on SQuAD 1.1 a model always answers; questions without any label are
+    of neither version."""
+    labelled = any(example.answers for example in questions.examples)
+    return ALWAYS_ANSWER if labelled and questions.protocol == "1.1" else fitted
 
 
 def question_rows(

@@ -60,6 +60,7 @@ def test_predict_then_evaluate_gives_the_recorded_scores(qa_arch, trained, dev_f
 def test_predict_always_answers_squad_1_1_unless_given_a_threshold(
     qa_arch, run_folder, tmp_path, read_json, labelled
 ):
+    """Without any label a set is of neither version, and the run's own threshold holds, as in JSON lines."""
     answerable = [example for example in synthetic.named("dev").examples if example.answerable][:9]
     content = write(question_set("dev", answerable, "1.1"))
     for qa in (q for a in content["data"] for p in a["paragraphs"] for q in p["qas"] if not labelled):
@@ -67,9 +68,10 @@ def test_predict_always_answers_squad_1_1_unless_given_a_threshold(
     data = write_json(tmp_path / "dev.json", content)
     low = Threshold(value=-1e6, fitted_on="nothing")
     write_record(run_folder, replace(read_record(run_folder), threshold=low))
-    for options, answers in ((), True), (("--null-threshold=-1e6",), False):
-        assert qa_arch("predict", run_folder, "--data", data, "--out", tmp_path / "out", *options)[0] == 0
-        predictions = read_json(tmp_path / "out" / "predictions.json")
+    for options, answers in ((), labelled), (("--null-threshold=-1e6",), False):
+        out = tmp_path / f"out{len(options)}"
+        assert qa_arch("predict", run_folder, "--data", data, "--out", out, *options)[0] == 0
+        predictions = read_json(out / "predictions.json")
         assert {bool(text) for text in predictions.values()} == {answers}
 
 
