@@ -83,12 +83,12 @@ def load(
     ``precision=None`` is that of training, or fp32 where that is faster.
     ``max_question`` is a higher limit of a question, in tokens, than the run's own, up to what its encoder
     can read; what is cut off is counted in ``Answer.question_cut``. ``settings`` override the windows and the
-    decoding of a checkpoint.
+    decoding of a checkpoint that was not adopted.
 
     Weights come from safetensors and classes from trusted packages only (``trust`` adds prefixes).
     Only a graph runs in ``int8``. Raises RunError if the folder is not a finished
-    run of a span model, ConfigError for an untrusted target or another precision than a graph's,
-    UnavailableError for a precision or a device that cannot be used.
+    run of a span model, ConfigError for an untrusted target, another precision than a graph's or settings
+    of anything else, UnavailableError for a precision or a device that cannot be used.
     """
     loaded = load_predictor(source, device=device, precision=precision, trust=trust, settings=settings)
     reader = require_spans(_sources(source)[0], loaded)
@@ -114,6 +114,10 @@ def load_predictor(
         raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
     sources = _sources(source)
     kind, record = kind_of(sources)
+    if settings and (kind != "checkpoint" or record is not None):
+        raise ConfigError(
+            "settings: are for a downloaded checkpoint by itself that was not adopted; leave them out"
+        )
     device, precision = _placed(record, device, precision)
     _require_device(device)
     folder = Path(sources[0])
@@ -128,7 +132,7 @@ def load_predictor(
                 predictor = _graph(folder, record, precision)
             case "checkpoint", RunRecord():
                 name = str(run_config(record.config).encoder.name)
-                predictor = _checkpoint(name, record, options, settings)
+                predictor = _checkpoint(name, record, options, None)
             case "run", RunRecord():
                 predictor = _run(folder, record, device, precision, trust)
             case _:  # a checkpoint that was never adopted

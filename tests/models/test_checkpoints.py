@@ -466,6 +466,14 @@ def test_windows_shrink_to_the_length_of_the_model(tmp_path, family, sizes, leng
         load_predictor(folder, device="cpu", settings={"features": {"max_length": too_long}})
 
 
+def test_settings_are_for_a_checkpoint_that_has_none_of_its_own(bert, folder, tmp_path, qa_arch):
+    assert qa_arch("adopt", bert, "--folder", tmp_path / "run", "--set", "features.max_length=64")[0] == 0
+    assert load_predictor(tmp_path / "run", device="cpu").config.features.max_length == 64
+    for source in (tmp_path / "run", [bert, folder], [tmp_path / "run", folder]):
+        with pytest.raises(ConfigError, match=r"^settings: are for a downloaded checkpoint by itself"):
+            load_predictor(source, device="cpu", settings={"typo": {"max_length": 20}})
+
+
 def test_only_windows_and_decoding_can_be_set(bert):
     with pytest.raises(ConfigError, match="model: describes the checkpoint"):
         load_predictor(bert, device="cpu", settings={"model": {"name": "better"}})
