@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from os import PathLike
 from threading import RLock
 from typing import Any, get_args
@@ -52,7 +53,8 @@ def train(
     if launched() is not None:
         raise ConfigError("under torchrun or srun, start the command qa-arch train, not qa_arch.train")
     own_conf = None if config_dir is None else str(config_dir)
-    with _turn, given({} if data is None else data) as sources:
+    rows: Any = nullcontext([]) if data is None else given(data)
+    with _turn, rows as sources:
         chosen = not sources or any(word.startswith("data=") for word in overrides)
         settings = [*(() if chosen else ("data=files",)), *overrides, *sources]
         refuse_repeated(settings)

@@ -34,10 +34,11 @@ def given(data: Any) -> Iterator[list[str]]:
     Rows are a list of records, or a ``datasets.Dataset``. Raises DataError for anything else.
     """
     sets = data if isinstance(data, Mapping) else {"train": data}
-    if unknown := [split for split in sets if split not in SPLITS]:
+    unknown = [split for split in sets if split not in SPLITS]
+    if unknown or not sets:
+        fault = f"{unknown[0]!r} is no set of a run" if unknown else "holds no set"
         raise DataError(
-            f"data: {unknown[0]!r} is no set of a run; name {', '.join(SPLITS)}, such as"
-            " data={'train': rows, 'dev': rows}"
+            f"data: {fault}; name {', '.join(SPLITS)}, such as data={{'train': rows, 'dev': rows}}"
         )
     outer = os.environ.get(FOLDER)
     with TemporaryDirectory(prefix="qa_arch-rows-") as folder:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from datasets import DatasetDict
 from safetensors.torch import load_file
 from stops import results_of
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
@@ -375,6 +376,13 @@ def test_threads_train_in_turn_each_on_its_rows(monkeypatch, sets, tmp_path):
         assert sorted(read) == sorted((1, count) for count in counts)
         assert len(open_passages(outer.partition("=")[2])) == counts[0]
     assert FOLDER not in os.environ
+
+
+def test_no_set_at_all_is_refused(tmp_path):
+    for data in ({}, DatasetDict()):
+        with pytest.raises(DataError, match=r"^data: holds no set; name train, calibration, dev"):
+            package.train(["model=bert", "debug=fast"], data=data, folder=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
