@@ -118,16 +118,18 @@ def load_predictor(
         raise ConfigError(
             "settings: are for a downloaded checkpoint by itself that was not adopted; leave them out"
         )
+    given = precision
     device, precision = _placed(record, device, precision)
     _require_device(device)
     folder = Path(sources[0])
     options: Any = {"device": device, "precision": precision, "trust": trust}
+    members = {**options, "precision": given}
     try:
         match kind, record:
             case "ensemble", _ if len(sources) > 1:
-                predictor: Any = _ensemble(sources, options)
+                predictor: Any = _ensemble(sources, members)
             case "ensemble", RunRecord():  # adopted: its record decides how it decodes and abstains
-                predictor = as_recorded(_ensemble(member_runs(folder), options), record)
+                predictor = as_recorded(_ensemble(member_runs(folder), members), record)
             case "graph", RunRecord():
                 predictor = _graph(folder, record, precision)
             case "checkpoint", RunRecord():
@@ -333,11 +335,15 @@ def as_recorded(reader: Reader, record: RunRecord) -> Reader:
 def _ensemble(runs: Sequence[str], options: Any) -> Reader:
     """A reader that averages the probabilities of several runs; a single run is loaded as it is.
 
-    Decoding follows the config of the first run; null threshold and temperature are averaged. Raises
-    ConfigError for a run named twice, RunError if two runs have different tokenizers or windows.
+    Decoding follows the config of the first run; null threshold and temperature are averaged. The precision
+    None is that of all runs, or fp32 if they differ. Raises ConfigError for a run named twice, RunError if
+    two runs have different tokenizers or windows.
     """
     if len({Path(run).resolve() for run in runs}) < len(runs):
         raise ConfigError("an ensemble takes each run only once")
+    if options["precision"] is None:
+        own = {_placed(kind_of([run])[1], options["device"], None)[1] for run in runs}
+        options = {**options, "precision": own.pop() if len(own) == 1 else "fp32"}
     members = [require_spans(run, load_predictor(run, **options)) for run in runs]
     first = members[0]
     if len(members) == 1:

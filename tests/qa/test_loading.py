@@ -194,6 +194,19 @@ def test_wrong_arguments_are_refused(copied, file, options, error, message):
         qa_arch.load(copied / file, **options)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_precision_of_an_ensemble_does_not_depend_on_the_order(copied, span_run, monkeypatch, precision):
+    """That of training if all members have the same, else fp32: any of them may be a graph in int8."""
+    monkeypatch.setattr("qa_arch.qa.loading.bf16_is_faster", lambda: True)
+    change_record(copied, precision=precision)
+    for sources in ([copied, span_run], [span_run, copied]):
+        reader = qa_arch.load(sources, device="cpu", precision=None)
+        assert (reader.precision, {p.dtype for p in reader.model.parameters()}) == ("fp32", {torch.float32})
+    if precision == "bf16":
+        twin = shutil.copytree(copied, copied.with_name("twin"))
+        assert qa_arch.load([copied, twin], device="cpu", precision=None).precision == "bf16"
+
+
 def test_int8_buffer_of_a_users_model_loads_as_saved(tmp_path):
     model = torch.nn.Module()
     model.register_buffer("table", torch.ones(2, 3, dtype=torch.int8))
