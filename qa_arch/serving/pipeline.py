@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from functools import partial
 from pathlib import Path
+from types import GeneratorType
 from typing import Any
 
 import torch
 import transformers.pipelines
+from torch.utils.data import Dataset
 
 from qa_arch.errors import ConfigError
 from qa_arch.features.windows import has_segment_ids
@@ -21,6 +24,17 @@ from qa_arch.tensors import SpanLogits
 
 log = logging.getLogger(__name__)
 TASK, DEFAULT = "question-answering", "distilbert/distilbert-base-cased-distilled-squad"
+
+FORMS = "give question= and context= (texts, or equally long lists), two texts, or dicts with these keys"
+STREAMS = (GeneratorType, Dataset)
+"""Inputs of which one item, too, has a list of answers."""
+OPTIONS = (
+    *("top_k", "max_answer_len", "max_seq_len", "doc_stride"),
+    *("handle_impossible_answer", "align_to_words"),
+)
+"""Arguments of ``QuestionAnsweringPipeline.answer``."""
+HARMLESS = ("batch_size", "num_workers", "padding", "max_question_len")
+"""Options without which the answers are the same."""
 
 
 def pipeline(task: str | None = None, *args: Any, others: Any = None, **options: Any) -> Any:
@@ -37,6 +51,17 @@ def patch_transformers() -> None:
     for owner in (transformers, transformers.pipelines):
         owner.QuestionAnsweringPipeline = QuestionAnsweringPipeline
         owner.pipeline = partial(pipeline, others=owner.pipeline)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """The ``options`` of ``answer`` that are not None, the default; warns of others, which have no effect."""
+    given = {name: value for name, value in options.items() if value is not None and name not in HARMLESS}
+    if "topk" in given:
+        given.setdefault("top_k", given.pop("topk"))
+    for name in given.keys() - OPTIONS:
+        warnings.warn(f"{name}: has no effect here; leave it out", stacklevel=3)
+        del given[name]
+    return given
 
 
 class QuestionAnsweringPipeline:
@@ -57,7 +82,8 @@ class QuestionAnsweringPipeline:
         if device is None:
             device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
         self.model = (model if device == -1 else model.to(device)).eval()  # -1: where it is
-        self.tokenizer, self.options = tokenizer, options
+        self.tokenizer, self.options = tokenizer, _given(options)
+        self.task, self.device = TASK, self.model.device
         self.segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1 and has_segment_ids(tokenizer)
 
     def __call__(self, *args: Any, question: Any = None, context: Any = None, **options: Any) -> Any:
@@ -65,24 +91,28 @@ class QuestionAnsweringPipeline:
 
         Input is ``question`` and ``context``, each a text or a list of texts (one context can serve all), or
         two texts, or dicts with these keys, also in a list; ``options`` are arguments of ``answer``."""
-        if args and isinstance(args[0], str):
-            question, context = args
         args = args or tuple(options.pop(name) for name in ("data", "X") if name in options)
-        if question is None:
-            if not args:
-                raise ValueError("give question= and context=, two texts, or dicts with these keys")
-            items = args[0] if len(args) == 1 and not isinstance(args[0], dict) else args
+        items = args[0] if len(args) == 1 else args
+        if isinstance(items, dict):
+            question, context = items["question"], items["context"]
+        elif args and isinstance(args[0], str):
+            question, context = args if len(args) == 2 else (args[0], None)
+        if question is None and args:
             pairs = [(item["question"], item["context"]) for item in items]
         else:
             question = [question] if isinstance(question, str) else question
-            context = [context] * len(question) if isinstance(context, str) else context
-            pairs = list(zip(question, context, strict=True))
-        answers = [self.answer(*pair, **(self.options | options)) for pair in pairs]
-        return answers[0] if len(answers) == 1 else answers
+            try:
+                context = [context] * len(question) if isinstance(context, str) else context
+                pairs = list(zip(question, context, strict=True))
+            except (TypeError, ValueError):
+                raise ValueError(FORMS) from None
+        options = self.options | _given(options)
+        answers = [self.answer(*pair, **options) for pair in pairs]
+        return answers[0] if len(answers) == 1 and not isinstance(items, STREAMS) else answers
 
     def answer(
         self, question: str, context: str, *, top_k: int = 1, max_answer_len: int = 15, max_seq_len=None,
-        doc_stride=None, handle_impossible_answer: bool = False, align_to_words: bool = True, **ignored,
+        doc_stride=None, handle_impossible_answer: bool = False, align_to_words: bool = True,
     ) -> Any:  # fmt: skip
         """Best answer, or the list of the ``top_k`` best. A score is the probability within a window, summed
         over spans that are equal up to case; that of "no answer" is the lowest of all windows."""

@@ -117,6 +117,38 @@ def test_equivalent_forms_of_a_call(qa):
     assert qa(QUESTION, TEXT, max_question_len=1, padding=True, batch_size=8) == single
 
 
+def test_what_transformers_4_takes_besides(folder, qa):
+    """None is the default of every option; ``topk``; lists in a dict; a generator of one item."""
+    none = dict.fromkeys(("top_k", "topk", "max_answer_len", "align_to_words", "handle_impossible_answer"))
+    assert pipeline(TASK, folder / "bert", device="cpu", **none)(QUESTION, TEXT, **none) == TOP_3[0]
+    assert qa(QUESTION, TEXT, topk=3) == qa(QUESTION, TEXT, topk=1, top_k=3) == TOP_3
+    assert pipeline(TASK, folder / "bert", device="cpu", topk=3)(QUESTION, TEXT, topk=None) == TOP_3
+    pair = {"question": QUESTION, "context": TEXT}
+    assert qa({name: [text, text] for name, text in pair.items()}) == [TOP_3[0], TOP_3[0]]
+    assert qa(pair for _ in range(1)) == qa(Pairs([pair])) == [TOP_3[0]]
+    assert (qa.task, qa.device) == (TASK, torch.device("cpu"))
+
+
+class Pairs(torch.utils.data.Dataset, list):
+    """A data set, as DataLoader takes it."""
+
+
+def test_options_without_effect_are_reported(folder, qa):
+    with pytest.warns(UserWarning, match=r"^torch_dtype: has no effect here"):
+        pipeline(TASK, folder / "bert", device="cpu", torch_dtype=torch.float16)
+    with pytest.warns(UserWarning, match=r"^top_kk: has no effect here"):
+        qa(QUESTION, TEXT, top_kk=3, batch_size=8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [((), {"question": "Who?", "context": [TEXT, TEXT]}), ((), {"question": "Who?"}), (("Who?",), {})],
+)
+def test_calls_that_cannot_be_read_name_the_forms(qa, arguments, options):
+    with pytest.raises(ValueError, match=r"^give question= and context="):
+        qa(*arguments, **options)
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "error"),
     [
