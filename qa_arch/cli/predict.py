@@ -24,7 +24,7 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.config.target import require_packages
 from qa_arch.data.sources import open_listed
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import hold
 from qa_arch.qa.answers import Query
 from qa_arch.serving.lines import AnsweredPart, Answering, Part, answer_file, answer_part
@@ -34,6 +34,8 @@ from qa_arch.terminal import counted, watching
 log = logging.getLogger(__name__)
 SETTINGS = ("precision", "batch_size", "max_question")
 """Options that change answers in JSON lines, besides those of a query."""
+FILES = (".json", ".jsonl", ".ndjson", ".gz", ".txt", ".csv", ".tsv")
+"""Endings of files, in lower case, that name no folder."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = group.add_argument
     if_exists = (
         "what to do if FILE.jsonl or a part of it exists (default: resume, which continues an unfinished file"
-        " and leaves a finished one unchanged)"
+        " and leaves a finished one unchanged), or predictions in the folder (default: fail)"
     )
     add("--if-exists", choices=("resume", "replace", "fail"), help=if_exists)
     add("--on", choices=("ray",), help="answer on the Ray cluster at RAY_ADDRESS, else on all local devices")
@@ -76,9 +78,11 @@ def run(args: argparse.Namespace) -> int:
     require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _json_lines(args, options)
-    if Path(args.out).suffix in (".json", ".gz"):
+    if Path(args.out).suffix.lower() in FILES:
         raise ConfigError(f"--out: {args.out}: give FILE.jsonl, or a folder for the official files")
-    json_options = ("top_k", "max_answer_tokens", "if_exists", "on", "actors")
+    if args.if_exists == "resume":
+        raise ConfigError("--if-exists resume is for JSON lines; a folder takes replace or fail")
+    json_options = ("top_k", "max_answer_tokens", "on", "actors")
     refuse_options(args, json_options, "is for JSON lines: give --out FILE.jsonl")
     return _official_files(args)
 
@@ -86,11 +90,15 @@ def run(args: argparse.Namespace) -> int:
 def _official_files(args: argparse.Namespace) -> int:
     """Write predictions.json, nbest_predictions.json and null_odds.json."""
     from qa_arch.metrics.squad import abstention_warning
-    from qa_arch.qa.files import threshold_on, write_parts
+    from qa_arch.qa.files import PREDICTIONS, threshold_on, write_parts
     from qa_arch.records import RECORD
 
     if (Path(args.out) / RECORD).exists():
         raise ConfigError(f"--out {args.out}: is a run, whose own predictions stay; name another folder")
+    if (Path(args.out) / PREDICTIONS).exists() and args.if_exists != "replace":
+        raise RunError(
+            f"{args.out}: holds predictions already; --if-exists replace replaces them, or name another --out"
+        )
     questions = open_listed(args.data, on_error=args.on_error, use="answering")
     predictor = open_reader(args.run_folder, args)
     threshold = args.null_threshold
@@ -102,7 +110,7 @@ def _official_files(args: argparse.Namespace) -> int:
             abstained = write_parts(args.out, parts, threshold)
     if fact := abstention_warning([example.answerable for example in questions.examples], abstained):
         log.warning("%s: %s; does the null threshold suit these questions?", questions.name, fact)
-    written = Path(args.out) / "predictions.json"
+    written = Path(args.out) / PREDICTIONS
     print(f"{written}: {counted(len(questions), 'question')} answered at null threshold {threshold:g}")
     return 0
 

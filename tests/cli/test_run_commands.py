@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from kills import contents
 
 from qa_arch import evaluation, files, hub, load
 from qa_arch.adopt import _combined
@@ -73,6 +74,18 @@ def test_predict_always_answers_squad_1_1_unless_given_a_threshold(
         assert qa_arch("predict", run_folder, "--data", data, "--out", out, *options)[0] == 0
         predictions = read_json(out / "predictions.json")
         assert {bool(text) for text in predictions.values()} == {answers}
+
+
+def test_predictions_of_another_call_are_replaced_only_on_request(qa_arch, trained, dev_file, tmp_path):
+    command = ("predict", trained, "--data", dev_file, "--out", tmp_path / "out")
+    assert qa_arch(*command)[0] == 0
+    before = contents(tmp_path / "out")
+    for options in ((), ("--null-threshold=-inf",), ("--null-threshold=-inf", "--if-exists", "fail")):
+        code, _, err = qa_arch(*command, *options)
+        assert (code, "out: holds predictions already; --if-exists replace" in err) == (5, True), err
+    assert contents(tmp_path / "out") == before
+    assert qa_arch(*command, "--null-threshold=-inf", "--if-exists", "replace")[0] == 0
+    assert contents(tmp_path / "out") != before
 
 
 def test_question_rows_hold_question_words_and_no_text(trained):

@@ -24,7 +24,7 @@ COMMANDS = {
     "data synthetic": ["data", "synthetic", "--articles", "30", "--out", "OUT/x.json"],
     "data split": ["data", "split", "--data", "DATA", "--out", "OUT"],
     "report": ["report", "RUNS", "--data", "synthetic:dev", "--out", "OUT/report.html"],
-    "predict": ["predict", "RUN", "--data", "DATA", "--out", "OUT"],
+    "predict": ["predict", "RUN", "--data", "DATA", "--out", "OUT", "--if-exists", "replace"],
     "tables --publish": ["tables", "RUNS", "--publish", "OUT/records"],
     "export": ["export", "RUN", "--to", "onnx", "--out", "OUT/graph"],
     "export --to hf": ["export", "RUN", "--to", "hf", "--out", "OUT/graph"],
