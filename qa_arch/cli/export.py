@@ -44,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
         hub.require_upload(args.push, dry=args.dry_run)
     loading = {**vars(args), "device": "cpu", "precision": "fp32"}
     predictor, out = open_reader([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
+    if "onnx" in predictor.library:
+        raise ConfigError(f"{args.run_folder}: is a graph, or holds one; export the runs that were trained")
     from qa_arch.export import sizes
 
     if args.to == "hf":

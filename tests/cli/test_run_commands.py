@@ -88,6 +88,16 @@ def test_predictions_of_another_call_are_replaced_only_on_request(qa_arch, train
     assert contents(tmp_path / "out") != before
 
 
+@pytest.mark.parametrize("form", ["hf", "onnx"])
+def test_graph_is_not_exported_again(qa_arch, trained, tmp_path, monkeypatch, form):
+    reader = load(trained, device="cpu")
+    reader.library = "onnx + torch"
+    monkeypatch.setattr("qa_arch.cli.export.open_reader", lambda *_: reader)
+    code, _, err = qa_arch("export", trained, "--to", form, "--out", tmp_path / "out")
+    assert (code, "is a graph, or holds one; export the runs that were trained" in err) == (2, True), err
+    assert not (tmp_path / "out").exists()
+
+
 def test_question_rows_hold_question_words_and_no_text(trained):
     questions = {example.id: example.question for example in synthetic.named("dev").examples}
     rows = read_questions(trained)
