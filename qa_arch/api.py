@@ -28,7 +28,7 @@ def train(
     folder: str | PathLike[str] | None = None,
     if_exists: IfExists = "fail",
     config_dir: str | PathLike[str] | None = None,
-    trust: Sequence[str] = (),
+    trust: Sequence[str] | None = None,
 ) -> Run:
     """Train a model in this process, as ``qa-arch train`` does with the same settings, and return its run.
 
@@ -59,7 +59,7 @@ def train(
         settings = [*(() if chosen else ("data=files",)), *overrides, *sources]
         refuse_repeated(settings)
         job = jobs.plan(
-            settings, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust)
+            settings, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust or ())
         )
         jobs.check([job])
         jobs.train(job)

@@ -74,7 +74,7 @@ def load(
     *,
     device: Place | None = None,
     precision: Precision | None = "fp32",
-    trust: Sequence[str] = (),
+    trust: Sequence[str] | None = None,
     settings: Settings | None = None,
     max_question: int | None = None,
 ) -> Reader:
@@ -102,7 +102,7 @@ def load_predictor(
     *,
     device: Place | None = None,
     precision: Precision | None = "fp32",
-    trust: Sequence[str] = (),
+    trust: Sequence[str] | None = None,
     settings: Settings | None = None,
 ) -> Any:
     """Load the best model of any run: a ``Reader``, or what the recipe of an extra makes of its runs.
@@ -112,7 +112,7 @@ def load_predictor(
     if precision not in (None, *get_args(Precision)):
         known = ", ".join(get_args(Precision))
         raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
-    sources = _sources(source)
+    sources, trust = _sources(source), trust or ()
     kind, record = kind_of(sources)
     if settings and (kind != "checkpoint" or record is not None):
         raise ConfigError(
@@ -152,6 +152,8 @@ def load_predictor(
 
 def _sources(source: Source | Sequence[Source]) -> list[str]:
     items = [source] if isinstance(source, str | PathLike) else source
+    if not items:
+        raise ConfigError("source: names no model; give a run, a checkpoint or a graph")
     return [run_named(fspath(item)) for item in items]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
+from numbers import Integral
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack, overload
 
@@ -111,6 +112,8 @@ class Reader:
 
         Raises ConfigError unless it is at least the run's own limit, and leaves room for the passage.
         """
+        if not isinstance(max_question, Integral) or isinstance(max_question, bool):
+            raise ConfigError(f"max_question: {max_question!r} is not a whole number")
         windows, specials = self.config.features, probe(self.tokenizer, self.segments).specials
         longest = _longest_window(self.model, windows.max_length, windows.max_length + max_question)
         largest = longest - specials - windows.stride - 1
@@ -193,7 +196,13 @@ class Reader:
             raise fault
 
     def answer(self, queries: Sequence[Query]) -> list[Answer]:
-        """Answer ``queries``, in order; their windows share batches."""
+        """Answer ``queries``, in order; their windows share batches. Raises ConfigError for anything else."""
+        from qa_arch.qa.answers import Query
+
+        for query in queries:
+            if not isinstance(query, Query):
+                kind = type(query).__name__
+                raise ConfigError(f"queries: must be a list of Query, not of {kind}; qa(...) takes texts")
         answers: dict[int, Answer] = {}
         settings = [self._decode(query) for query in queries]
         for decode in dict.fromkeys(settings):

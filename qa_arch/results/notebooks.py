@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class Run:
     """``run.json``: settings, data, machine, cost and scores."""
 
     def __init__(self, folder: Place) -> None:
-        path = Path(run_named(str(folder)))
+        path = Path(run_named(fspath(folder)))
         self.record = read_scored(path)
         self.folder = path.parent if path.name == RECORD else path
 

@@ -207,6 +207,18 @@ def test_precision_of_an_ensemble_does_not_depend_on_the_order(copied, span_run,
         assert qa_arch.load([copied, twin], device="cpu", precision=None).precision == "bf16"
 
 
+def test_nothing_to_load_and_no_trusted_package(copied):
+    with pytest.raises(ConfigError, match=r"^source: names no model; give a run"):
+        qa_arch.load([])
+    assert qa_arch.load(qa_arch.Run(qa_arch.Run(copied)), trust=None)
+
+
+@pytest.mark.parametrize("limit", ["200", 40.5, True])
+def test_question_limit_is_a_whole_number(copied, limit):
+    with pytest.raises(ConfigError, match=f"^max_question: {limit!r} is not a whole number"):
+        qa_arch.load(copied, max_question=limit)
+
+
 def test_int8_buffer_of_a_users_model_loads_as_saved(tmp_path):
     model = torch.nn.Module()
     model.register_buffer("table", torch.ones(2, 3, dtype=torch.int8))

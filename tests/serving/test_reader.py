@@ -398,6 +398,7 @@ def test_100_000_characters_are_read_in_full(reader):
         (lambda qa: list(qa.stream([5])), r"pair 0: must be \(question, text\), not int"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
+        (lambda qa: qa.answer(["Who?"]), r"queries: must be a list of Query, not of str; qa\("),
     ],
 )
 def test_invalid_call_names_the_argument(reader, call, message):
