@@ -163,7 +163,7 @@ class Reader:
 
         if isinstance(question, str):
             return self.answer([Query(question, _texts(context), **options)])[0]
-        if not isinstance(question, list | tuple):
+        if isinstance(question, bytes) or not isinstance(question, Sequence):
             raise ConfigError(
                 f"question: must be a string or a list of strings, not {type(question).__name__};"
                 " Reader.stream accepts any iterable of (question, text)"

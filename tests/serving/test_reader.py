@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import Dataset
 from torch import nn
 
 import qa_arch
@@ -398,12 +399,19 @@ def test_100_000_characters_are_read_in_full(reader):
         (lambda qa: list(qa.stream([5])), r"pair 0: must be \(question, text\), not int"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
+        (lambda qa: qa(b"Who?", TEXT), "question: .* not bytes"),
         (lambda qa: qa.answer(["Who?"]), r"queries: must be a list of Query, not of str; qa\("),
     ],
 )
 def test_invalid_call_names_the_argument(reader, call, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         call(reader)
+
+
+def test_columns_are_lists_of_questions_and_texts(reader, pairs):
+    questions, texts = map(list, zip(*pairs[:2], strict=True))
+    rows = Dataset.from_dict({"question": questions, "context": texts})
+    assert reader(rows["question"], rows["context"]) == reader(questions, texts)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
