@@ -148,11 +148,20 @@ def loads(text: str | bytes, **options: Any) -> Any:
         raise
 
 
-def parse_json(text: str | bytes) -> Any:
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """``object_pairs_hook``: raises ValueError for a key that occurs twice, as only the last would count."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"{next(key for key in values if keys.count(key) > 1)!r} occurs twice")
+    return values
+
+
+def parse_json(text: str | bytes, **options: Any) -> Any:
     """Parse JSON; raises ValueError if it is invalid, nested deeper than ``MAX_JSON_DEPTH``, or has a lone
     surrogate or an integer too large for a float."""
     try:
-        value = loads(text)
+        value = loads(text, **options)
     except RecursionError as error:
         raise ValueError(str(error)) from None
     _require_plain(value, len(text))

@@ -32,6 +32,7 @@ from starlette.responses import FileResponse, JSONResponse
 from qa_arch.config.check import suggest
 from qa_arch.data.sources import SYNTHETIC, recorded_format
 from qa_arch.errors import ConfigError
+from qa_arch.files import unique_keys
 from qa_arch.manifest import module_of
 from qa_arch.nn.reading import device_of
 from qa_arch.qa.answers import INVALID_TEXT, UNKNOWN_FIELD, WHOLE, Answer, Fault, Passage, Query, Question
@@ -339,7 +340,10 @@ def _read_body(
 
     def read_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         _require_at_most(MOST_FIELDS, len(pairs), "fields in an object")
-        return dict(pairs)
+        try:
+            return unique_keys(pairs)
+        except ValueError as error:
+            raise RefusalError(400, f"the field {error}", remedy="give it once") from None
 
     try:
         value = json.loads(content, object_pairs_hook=read_object)

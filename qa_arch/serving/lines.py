@@ -30,7 +30,7 @@ from qa_arch import __version__
 from qa_arch.data.files import OnError
 from qa_arch.data.question_sets import RecordError, clip, json_type
 from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError
-from qa_arch.files import MAX_JSON_BYTES, files_hash, hold, parse_json, read_json, write_json
+from qa_arch.files import MAX_JSON_BYTES, files_hash, hold, parse_json, read_json, unique_keys, write_json
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.qa.answers import QUERY, Answer, Fault, Query
 from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, Seconds, read_record
@@ -296,7 +296,7 @@ def answer_part(
 def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Query:
     """Parse a line into a query, copying its id and ``meta`` to ``row``. Raises RecordError."""
     try:
-        content = parse_json(line.decode("utf-8-sig"))
+        content = parse_json(line.decode("utf-8-sig"), object_pairs_hook=unique_keys)
     except UnicodeDecodeError as error:
         raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None
     except UnicodeEncodeError:

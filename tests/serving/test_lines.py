@@ -366,6 +366,7 @@ def test_documents_and_options():
         ({**GOOD, "meta": [math.inf]}, "line 1: meta: holds Infinity"),
         ({**GOOD, "context": "half \ud83d"}, "line 1: an escape .*half a character"),
         ('{"question": "x", "context": "y", "meta": %s}' % ("[" * 900 + "]" * 900), "line 1: broken JSON"),
+        ('{"question": "x", "context": "y", "question": "z"}', "line 1: broken JSON .*'question' occurs"),
         ({"data": [], "version": "v2.0"}, "line 1: is an object, not a question.*SQuAD"),
     ],
 )

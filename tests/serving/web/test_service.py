@@ -154,6 +154,8 @@ REFUSED = [
     (b"", 400, None, "invalid JSON"),
     (b"{", 400, None, "invalid JSON"),
     (b"\xff\xfe\x00", 400, None, "cannot be parsed"),
+    (b'{"question": "a", "context": "b", "question": "c"}', 400, None, "'question' occurs twice"),
+    (rb'{"queries": [{"\ud800": 1, "\ud800": 2}]}', 400, None, r"'\ud800' occurs twice"),
     (b'{"question": "a\x00", "context": ""}', 400, None, "invalid JSON"),
     (b"[" * 100_000, 400, None, "cannot be parsed"),
     (b'{"question":' * 20_000, 400, None, "cannot be parsed"),
