@@ -124,15 +124,24 @@ def test_tables_and_figures_show_the_scores_of_the_records(runs, tmp_path, unit,
 
 
 def test_mark_on_a_curve_is_the_score_of_its_run(make_run, question_set, tmp_path):
-    folder = make_run("only", question_set(copies=4))
+    """Also where the curves, of more null odds than they have points, leave out the run's own."""
+    folder = make_run("only", question_set(copies=60))
     rows = read_questions(folder)
-    odds = [0.6 if abstained else -9.0 for abstained in rows["abstained"]]  # around the threshold of 0.5
+    abstained, answerable, f1 = (np.array(rows[key]) for key in ("abstained", "answerable", "f1"))
+    distance = np.random.default_rng(0).random(len(f1))  # from the threshold
+    odds = np.where(abstained, 0.5 + distance, 0.5 - 9 * distance).tolist()
     write_questions(folder, rows | {"null_odds": odds})
     runs = find_runs([folder])
     figures = page_figures(write_report(runs, tmp_path / "r.html").path)
-    assert figures["thresholds"]["data"][-1]["y"] == pytest.approx(
-        [runs[0][1].compared_point("dev").f1], abs=0.01
-    )
+    marks = {name: figures[name]["data"][-1] for name in ("thresholds", "risk", "abstain")}
+    right = 100 * (abstained & ~answerable).sum()
+    expected = {
+        "thresholds": (0.5, runs[0][1].compared_point("dev").f1),
+        "risk": (100 * (~abstained).mean(), 100 - 100 * f1[~abstained].mean()),
+        "abstain": (right / (~answerable).sum(), right / abstained.sum()),
+    }
+    for name, mark in marks.items():
+        assert (*mark["x"], *mark["y"]) == pytest.approx(expected[name], abs=1e-3)
 
 
 def test_curves_show_mean_and_range_of_seeds():
