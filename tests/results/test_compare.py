@@ -34,6 +34,7 @@ from qa_arch.results.effects import (
     samples_of,
 )
 from qa_arch.results.errors import scores_table
+from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import (
     System,
     find_system,
@@ -238,6 +239,18 @@ def test_sets_too_small_for_a_measure_are_refused(make_run, question_set, qa_arc
     make_run("b", questions, model="proposed")
     code, _, error = qa_arch("compare", folder, "--baseline", "bert", "--measure", measure)
     assert (code, message in error) == (5, True)
+
+
+def test_suite_leaves_a_mean_over_fewer_seeds_empty(make_run, question_set):
+    sets = question_set(copies=3), question_set(copies=3, suffix=" Then?")
+    runs = [(1, sets[0]), (2, sets[0]), (1, sets[1])]
+    folders = [make_run(f"run-{n}", questions, seed=seed) for n, (seed, questions) in enumerate(runs)]
+    records = find_runs(folders)
+    tests = [SuiteSet(name, records[run][1].facts("dev")) for name, run in (("first", 0), ("second", 2))]
+    grid, _ = suite_tables(group_by_system(records), tests)
+    (row,) = grid.rows
+    assert (row["seeds"], "first_mean" in row, "second_mean" in row) == (2, True, False)
+    assert "no mean of second: missing in bert, seed 2" in grid.notes
 
 
 def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, question_set):

@@ -144,6 +144,30 @@ def test_mark_on_a_curve_is_the_score_of_its_run(make_run, question_set, tmp_pat
         assert (*mark["x"], *mark["y"]) == pytest.approx(expected[name], abs=1e-3)
 
 
+def test_mean_over_fewer_runs_than_are_counted_is_left_empty(make_run, question_set, qa_arch, tmp_path):
+    """A failed run is not counted; one without rows is, but has no figures of them."""
+    questions = question_set(copies=3)
+    folders = [make_run(f"bert-{seed}", questions, seed=seed) for seed in (1, 2, 3)]
+    (folders[2] / QUESTIONS).unlink()
+    make_run("other", questions, model="other")
+    make_run("bert-4", questions, seed=4, status="oom", scores={})
+    code, out, _ = qa_arch("tables", tmp_path / "runs", "--columns", "model,f1,auroc,ece", "--json")
+    (table,) = json.loads(out)
+    page = write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html").path
+    scores, calibration = (page_tables(page)[name] for name in ("Systems", "Calibration"))
+    for f1, auroc in [(table["rows"], table["rows"]), (scores, calibration)]:
+        (row,), (areas,) = ([row for row in rows if row["model"] == "bert"] for rows in (f1, auroc))
+        assert (code, int(row["seeds"]), int(areas["seeds"])) == (0, 3, 3)
+        mean = np.mean([record.compared_point("dev").f1 for _, record in find_runs(folders)])
+        assert float(row["f1_mean"]) == pytest.approx(mean, abs=1e-3)
+        assert not areas.get("auroc_mean")
+        (other,) = (row for row in auroc if row["model"] == "other")
+        assert float(other["auroc_mean"]) > 0
+    note = f"no mean of AUROC, answerable; ECE, spans: missing in {folders[2]}"
+    assert note in table["notes"]
+    assert re.search("AUROC, answerable; AURC: missing in .*bert-3", page_text(page))
+
+
 def test_curves_show_mean_and_range_of_seeds():
     """Where all of them have a value, linear or in steps."""
     curves = [((1, 2, 3), (2.0, 1.0, np.nan)), ((1, 2), (12.0, 6.0)), ((1, 2), (4.0, 2.0))]
