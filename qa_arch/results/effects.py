@@ -137,7 +137,7 @@ class Samples:
 
     def where(self, measure: MeasureName) -> Bools:
         """Mask of the questions that a measure averages over."""
-        return self.first.answerable if measure == "forced_f1" else np.ones(len(self.first), dtype=bool)
+        return measured(self.first, measure)
 
     def testable(self, where: Bools) -> bool:
         """Whether there are several sampling units among the questions ``where``."""
@@ -207,6 +207,11 @@ class Samples:
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
         return self.split != CALIBRATION and len(splits) == len(counts) == 1 and 0 not in counts
+
+
+def measured(rows: Questions, measure: MeasureName) -> Bools:
+    """Mask of the questions that a measure averages over."""
+    return rows.answerable if measure == "forced_f1" else np.ones(len(rows), dtype=bool)
 
 
 def samples_of(

@@ -14,7 +14,7 @@ from scipy.special import expit
 from qa_arch.metrics.abstention import Floats, reliability, thresholds
 from qa_arch.records import CALIBRATION, DEV, RunRecord
 from qa_arch.results.columns import COLUMNS
-from qa_arch.results.effects import MEASURES, MeasureName
+from qa_arch.results.effects import MEASURES, MeasureName, measured
 from qa_arch.results.errors import OUTCOMES, Mistakes
 from qa_arch.results.html import figure_html
 from qa_arch.results.systems import Breakdown, Questions, listed
@@ -456,7 +456,8 @@ def breakdown_figures(shown: Sequence[Shown], breakdowns: Sequence[Breakdown], m
             continue  # nothing to compare
         if breakdown.key == "article":  # the hardest first
             known = known[np.argsort(np.nanmean(table[:, known], 0), kind="stable")]
-        count = np.bincount(breakdown.level, minlength=len(breakdown.names))
+        counted = breakdown.level[measured(next(filter(None, rows.values()))[0], measure)]
+        count = np.bincount(counted, minlength=len(breakdown.names))
         names = [f"{breakdown.names[level]}  ({count[level]:,})" for level in known]
         step, middle = min(0.13, 0.7 / len(means)), (len(means) - 1) / 2
         traces = [
@@ -482,7 +483,7 @@ def breakdown_figures(shown: Sequence[Shown], breakdowns: Sequence[Breakdown], m
 
 def _by_level(rows: Questions, breakdown: Breakdown, measure: MeasureName) -> Floats:
     """Mean of the measure in percent for every level; NaN for a level without questions of the measure."""
-    where = rows.answerable if measure == "forced_f1" else np.ones(len(rows), dtype=bool)
+    where = measured(rows, measure)
     values = rows.span_f1 if measure == "forced_f1" else getattr(rows, measure)
     level, levels = breakdown.level[where], len(breakdown.names)
     with np.errstate(invalid="ignore"):

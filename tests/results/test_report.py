@@ -378,6 +378,19 @@ ANSWER = Path(__file__).parents[2] / "experiments" / "answer"
 COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records"))
 
 
+def test_levels_count_the_questions_of_the_measure(make_run, question_set, tmp_path):
+    """Two of them have answerable and other questions, one has no answerable ones."""
+    make_run("a", questions := question_set(copies=3))
+    for measure, expected in {
+        "f1": {"when  (6)", "who  (6)", "which  (3)", "how many  (3)"},
+        "forced_f1": {"when  (3)", "who  (3)", "which  (3)"},
+    }.items():
+        page = write_report(
+            find_runs([tmp_path / "runs"]), tmp_path / "r.html", questions=questions, measure=measure
+        ).path
+        assert set(page_figures(page)["by-word"]["data"][0]["text"]) == expected
+
+
 @pytest.fixture
 def call(qa_arch):
     return partial(qa_arch, "report")
