@@ -25,7 +25,7 @@ COLOURS = len(SYMBOLS)
 """Colours of the style sheet, ``--c0`` and up; systems beyond them repeat a colour with another mark."""
 OUTCOME_COLOURS = dict(zip(OUTCOMES, ("--line", "--e0", "--e1", "--e2", "--e2", "--e3"), strict=True))
 COSTS = {"batch": "windows in one optimizer step", "strategy": "", "train_questions": "", "parameters": ""}
-COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MB"}
+COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MiB"}
 """Columns that scores are drawn over, and their units."""
 POINTS = 240
 """Maximum number of points of a mean curve."""
