@@ -134,7 +134,8 @@ def _score_table(
         row: dict[str, Any] = {"model": system.label, "seeds": len(seeds)}
         # A run's own dev set has a column unless it is one of the sets shown.
         trained = [r for r in records if not r.adopted and r.fingerprint(DEV) not in shown]
-        dev = [(r.seed, value) for r in trained if (value := _dev_f1(r, "f1")) is not None]
+        points = [(r.seed, point) for r in trained if (point := r.compared_point(DEV))]
+        dev = [(seed, point.f1) for seed, point in points if point.f1 is not None]
         scored = {"own_dev": dev}
         for test, samples in zip(sets, by_set, strict=True):
             if sample := samples.systems.get(system.label):
@@ -204,7 +205,7 @@ def _test_table(
     units = dict.fromkeys(f"{samples.unit}s" for samples in by_set if samples.systems)
     notes = [
         f"intervals over {' or '.join(units)}; from dev: F1 minus F1 on the run's dev set, both answerable"
-        " F1 for sets of SQuAD 1.1",
+        " F1 for sets of SQuAD 1.1; none for a set of 2.0 if dev is of 1.1",
         *(
             [f"Δ: against {baseline}; Holm over {len(tested)} comparisons, all sets together"]
             if tested
@@ -261,8 +262,8 @@ def _consistency(contrasts: Ints, exact: Floats) -> float:
 
 
 def _dev_f1(record: RunRecord, measure: MeasureName) -> float | None:
-    """F1 on the run's dev set, at the null threshold or of the best spans."""
-    if measure == "f1":
-        point = record.compared_point(DEV)
-        return None if point is None else point.f1
-    return record.forced_f1(DEV)
+    """F1 on the run's dev set, of the best spans, or at the null threshold, which SQuAD 1.1 does without."""
+    if measure == "forced_f1":
+        return record.forced_f1(DEV)
+    point = record.compared_point(DEV)
+    return point.f1 if point and point.protocol == "2.0" else None

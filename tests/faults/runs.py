@@ -98,7 +98,7 @@ FAULTS = (
           new="other.run_hash != record.run_hash"),
     Fault(name="drop from dev is computed for metrics other than F1", at="suite:_dev_f1",
           test="test_trained_run_and_adopted_system_on_two_sets",
-          old='measure == "f1"', new="True"),
+          old='measure == "forced_f1"', new="False"),
     Fault(name="what a YAML sets of Hydra's settings is ignored", at="config.compose:compose",
           test="test_yaml_counts_as_what_is_typed",
           old="_refuse_chosen(composed.hydra, NOT_FOR_RUNS, config_folders(config_dir))", new="pass"),
