@@ -185,6 +185,7 @@ class Epoch:
     """Floating-point operations of the products in training, estimated from two windows."""
     windows_per_second: float | None = None
     lr: Number | None = None
+    """Learning rate after the epoch, which its next step would have: of a linear schedule the last is 0."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
     """Scores of the calibration split, including ``calibration_loss``."""
 

@@ -36,7 +36,7 @@ MEASURES = {
     "f1": "F1",
     "forced_f1": "answerable F1 (forced answer)",
     "auroc": "AUROC, answerable",
-    "peak_memory_mb": "peak MB",
+    "peak_memory_mb": "peak MiB",
 }
 
 

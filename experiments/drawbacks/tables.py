@@ -27,7 +27,7 @@ BASELINES = ("albert", "roberta", "distilbert", "bert")
 DRAWBACKS = (
     text("model", "model"),
     number("parameters", "parameters"),
-    number("peak_memory_mb", "peak MB"),
+    number("peak_memory_mb", "peak MiB"),
     number("epoch_seconds", "seconds per epoch"),
     number("cut", "questions cut"),
     number("extra", "extra windows, %"),

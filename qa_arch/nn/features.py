@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any
 
@@ -71,6 +72,13 @@ def parameter_blocks(model: nn.Module) -> Parameters:
     )
 
 
+_UNLISTED = {
+    torch.ops.aten.addmm_: lambda _, left, right, **options: 2 * math.prod(left) * right[1],
+    torch.ops.aten.mv: lambda matrix, vector, **options: 2 * math.prod(matrix),
+}
+"""Products of a match-LSTM's recurrence that torch's counter does not know, by their factors' shapes."""
+
+
 @torch.no_grad()
 def forward_flops(model: nn.Module, batch: Any) -> int:
     """Floating-point operations of the matrix products in a forward pass, two for each multiply-add.
@@ -83,7 +91,7 @@ def forward_flops(model: nn.Module, batch: Any) -> int:
         mkldnn.flags(enabled=False),
         cudnn.flags(enabled=False),
         sdpa_kernel(SDPBackend.MATH),
-        FlopCounterMode(display=False) as counter,
+        FlopCounterMode(display=False, custom_mapping=_UNLISTED) as counter,
     ):
         model(batch)
     return counter.get_total_flops()

@@ -29,6 +29,7 @@ from qa_arch.results.effects import (
     PLACES,
     Difference,
     MeasureName,
+    Missing,
     Samples,
     corrected,
     delta_columns,
@@ -37,8 +38,10 @@ from qa_arch.results.effects import (
     interval_figures,
     mean_column,
     mean_figures,
+    missing_notes,
     p_value,
     samples_of,
+    values_of_all,
 )
 from qa_arch.results.systems import Questions, System, differing, group_by_system, repeated, stacked
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
@@ -83,16 +86,20 @@ def comparable(runs: Runs, split: str) -> tuple[list[System], list[str]]:
     return group_by_system(runs), notes
 
 
-def mean_row(rows: Sequence[Mapping[str, Any]], keys: Iterable[str]) -> dict[str, Any]:
-    """Values of a system from rows of its runs: scores as mean and s.d., costs as means, texts joined."""
+def mean_row(rows: Sequence[Mapping[str, Any]], keys: Iterable[str], missing: Missing) -> dict[str, Any]:
+    """Values of a system from rows of its runs: scores as mean and s.d., costs as means, texts joined; what
+    only some of the runs have is left empty, and noted in ``missing``."""
     row: dict[str, Any] = {}
     for key in keys:
-        known = [own[key] for own in rows if own.get(key) is not None]
+        values = {str(own.get("run")): own.get(key) for own in rows}
+        known = [value for value in values.values() if value is not None]
         if known and isinstance(known[0], str):
             row[key] = ", ".join(dict.fromkeys(known))
-        elif known and is_score(key):
+        elif not (known := values_of_all(key, values, missing)):
+            continue
+        elif is_score(key):
             row |= mean_figures(key, np.array(known, dtype=float)[:, None])
-        elif known:
+        else:
             row[key] = float(np.mean(known)) if len(set(known)) > 1 else known[0]
     return row
 
@@ -101,12 +108,14 @@ def means_table(table: Table, systems: Sequence[System]) -> Table:
     """A table of runs with a row per system, in this order, below the heuristics; scores are means over its
     seeds with their standard deviation.
 
-    Notes name the runs that are left out: those that repeat a seed or a member, and those without scores of a
-    system that has others.
+    Notes name the runs that are left out, those that repeat a seed or a member and those without scores of a
+    system that has others, and those that lack what others have.
     """
     own, split = {row["run"]: row for row in table.rows if "run" in row}, table.rows[-1]["split"]
     keys = [key for key in dict.fromkeys(chain(*table.rows)) if key not in OF_A_RUN]
-    rows = [{"model": row["model"], **mean_row([row], keys)} for row in table.rows if "run" not in row]
+    missing: Missing = {}
+    heuristics = [row for row in table.rows if "run" not in row]
+    rows = [{"model": row["model"], **mean_row([row], keys, missing)} for row in heuristics]
     notes = [*table.notes, "± standard deviation over seeds"]
     for system in systems:
         runs, unscored = finished(system.runs, split)
@@ -118,7 +127,9 @@ def means_table(table: Table, systems: Sequence[System]) -> Table:
         shown = [own[str(folder)] for folder, _ in runs if folder not in copies]
         states = [row["status"] for row in shown]
         status = "ok" if "ok" in states else states[0]
-        rows.append({"model": system.label, "seeds": len(shown), "status": status, **mean_row(shown, keys)})
+        means = mean_row(shown, keys, missing)
+        rows.append({"model": system.label, "seeds": len(shown), "status": status, **means})
+    notes += missing_notes(missing, {column.key: column.heading for column in table.columns})
     columns = [text("model", "model"), number("seeds", "seeds")]
     columns += [_mean_of(column) for column in table.columns if column.key not in OF_A_RUN]
     return replace(table, columns=columns, rows=rows, notes=notes)

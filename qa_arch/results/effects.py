@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -137,7 +137,7 @@ class Samples:
 
     def where(self, measure: MeasureName) -> Bools:
         """Mask of the questions that a measure averages over."""
-        return self.first.answerable if measure == "forced_f1" else np.ones(len(self.first), dtype=bool)
+        return measured(self.first, measure)
 
     def testable(self, where: Bools) -> bool:
         """Whether there are several sampling units among the questions ``where``."""
@@ -207,6 +207,11 @@ class Samples:
         splits = {record.fingerprint(CALIBRATION) for sample in samples for record in sample.records}
         counts = {0 if sample.thresholds is None else sample.thresholds.shape[1] for sample in samples}
         return self.split != CALIBRATION and len(splits) == len(counts) == 1 and 0 not in counts
+
+
+def measured(rows: Questions, measure: MeasureName) -> Bools:
+    """Mask of the questions that a measure averages over."""
+    return rows.answerable if measure == "forced_f1" else np.ones(len(rows), dtype=bool)
 
 
 def samples_of(
@@ -390,6 +395,27 @@ def mean_figures(key: str, scores: Floats) -> dict[str, float | None]:
     means = scores.mean(1)
     sd = means.std(ddof=1) if len(means) > 1 else None
     return {f"{key}_mean": rounded(means.mean()), f"{key}_sd": rounded(sd)}
+
+
+Missing = dict[tuple[str, ...], list[str]]
+"""Keys of the means that are left empty, by the runs that lack their values."""
+
+
+def values_of_all(key: str, values: Mapping[str, Any], missing: Missing) -> list[Any]:
+    """Values by run for a mean over all of them; empty, and noted in ``missing``, if only some have one."""
+    lacking = tuple(run for run, value in values.items() if value is None)
+    if 0 < len(lacking) < len(values):
+        missing.setdefault(lacking, []).append(key)
+    return [] if lacking else list(values.values())
+
+
+def missing_notes(missing: Missing, headings: Mapping[str, str]) -> list[str]:
+    """Notes on the ``missing`` means that have one of the ``headings``."""
+    named: dict[str, dict[str, None]] = {}
+    for runs, keys in missing.items():
+        if names := "; ".join(dict.fromkeys(headings[key] for key in keys if key in headings)):
+            named.setdefault(names, {}).update(dict.fromkeys(runs))
+    return [f"no mean of {names}: missing in {listed([*runs])}" for names, runs in named.items()]
 
 
 def interval_figures(key: str, interval: Interval) -> dict[str, float]:

@@ -14,7 +14,7 @@ from scipy.special import expit
 from qa_arch.metrics.abstention import Floats, reliability, thresholds
 from qa_arch.records import CALIBRATION, DEV, RunRecord
 from qa_arch.results.columns import COLUMNS
-from qa_arch.results.effects import MEASURES, MeasureName
+from qa_arch.results.effects import MEASURES, MeasureName, measured
 from qa_arch.results.errors import OUTCOMES, Mistakes
 from qa_arch.results.html import figure_html
 from qa_arch.results.systems import Breakdown, Questions, listed
@@ -25,7 +25,7 @@ COLOURS = len(SYMBOLS)
 """Colours of the style sheet, ``--c0`` and up; systems beyond them repeat a colour with another mark."""
 OUTCOME_COLOURS = dict(zip(OUTCOMES, ("--line", "--e0", "--e1", "--e2", "--e2", "--e3"), strict=True))
 COSTS = {"batch": "windows in one optimizer step", "strategy": "", "train_questions": "", "parameters": ""}
-COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MB"}
+COSTS |= {"seconds": "seconds, without validation", "peak_memory_mb": "MiB"}
 """Columns that scores are drawn over, and their units."""
 POINTS = 240
 """Maximum number of points of a mean curve."""
@@ -77,10 +77,18 @@ class ShownRun:
     def curves(self) -> dict[str, Floats] | None:
         """``metrics.abstention.thresholds``, with ``exact``; None without null odds."""
         rows = self.rows
-        if rows is None or np.isnan(rows.null_odds).all():
+        return None if rows is None or np.isnan(rows.null_odds).all() else _curves(rows, rows.null_odds)
+
+    @cached_property
+    def mark(self) -> dict[str, float] | None:
+        """Values of ``curves`` at the run's own null threshold, which thinned curves may lack; None without
+        curves or threshold."""
+        point = self.record.compared_point(self.split)
+        if self.rows is None or self.curves is None or point is None or point.threshold is None:
             return None
-        exact, _ = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
-        return thresholds(rows.null_odds, rows.span_f1, rows.answerable)[0] | {"exact": exact["score"]}
+        own = _curves(self.rows, self.rows.abstained.astype(np.float64))
+        at = int(np.searchsorted(own["threshold"], 0.0, "right")) - 1
+        return {name: curve[at] for name, curve in own.items()} | {"threshold": point.threshold}
 
     def confidence(self, kind: str) -> tuple[Floats, Any] | None:
         """Confidences of one kind of ``RELIABILITY``, and whether they were justified."""
@@ -97,6 +105,11 @@ class ShownRun:
             (rows.probability, ~rows.abstained) if kind == "answers" else (rows.confidence, slice(None))
         )
         return None if np.isnan(values).all() else (values[given], rows.exact[given] > 0)
+
+
+def _curves(rows: Questions, odds: Floats) -> dict[str, Floats]:
+    exact, _ = thresholds(odds, rows.span_exact, rows.answerable)
+    return thresholds(odds, rows.span_f1, rows.answerable)[0] | {"exact": exact["score"]}
 
 
 @dataclass(frozen=True, eq=False)
@@ -316,14 +329,10 @@ def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
     name, score = ("EM", "exact") if measure == "exact" else ("F1", "score")
 
     def drawn(x: str, y: str, *, steps: bool = False) -> list[dict[str, Any]]:
-        """Curves, and every run at its own null threshold: the last point that is not above it."""
+        """Curves, and every run at its own null threshold."""
 
         def place(run: ShownRun) -> Points | None:
-            own, threshold = run.curves, run.record.threshold
-            if own is None or threshold is None or threshold.value is None:
-                return None
-            at = max(0, int(np.searchsorted(own["threshold"], threshold.value, "right")) - 1)
-            return own[x][at], own[y][at]
+            return None if run.mark is None else (run.mark[x], run.mark[y])
 
         def path(run: ShownRun) -> Points | None:
             return None if run.curves is None else (run.curves[x], run.curves[y])
@@ -447,7 +456,8 @@ def breakdown_figures(shown: Sequence[Shown], breakdowns: Sequence[Breakdown], m
             continue  # nothing to compare
         if breakdown.key == "article":  # the hardest first
             known = known[np.argsort(np.nanmean(table[:, known], 0), kind="stable")]
-        count = np.bincount(breakdown.level, minlength=len(breakdown.names))
+        counted = breakdown.level[measured(next(filter(None, rows.values()))[0], measure)]
+        count = np.bincount(counted, minlength=len(breakdown.names))
         names = [f"{breakdown.names[level]}  ({count[level]:,})" for level in known]
         step, middle = min(0.13, 0.7 / len(means)), (len(means) - 1) / 2
         traces = [
@@ -473,7 +483,7 @@ def breakdown_figures(shown: Sequence[Shown], breakdowns: Sequence[Breakdown], m
 
 def _by_level(rows: Questions, breakdown: Breakdown, measure: MeasureName) -> Floats:
     """Mean of the measure in percent for every level; NaN for a level without questions of the measure."""
-    where = rows.answerable if measure == "forced_f1" else np.ones(len(rows), dtype=bool)
+    where = measured(rows, measure)
     values = rows.span_f1 if measure == "forced_f1" else getattr(rows, measure)
     level, levels = breakdown.level[where], len(breakdown.names)
     with np.errstate(invalid="ignore"):

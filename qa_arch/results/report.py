@@ -38,10 +38,12 @@ from qa_arch.results.effects import (
     FITTED,
     MEASURES,
     MeasureName,
+    Missing,
     Sample,
     Samples,
     drawn_articles,
     mean_column,
+    missing_notes,
 )
 from qa_arch.results.errors import (
     BOUNDARIES,
@@ -405,14 +407,16 @@ def _systems_table(
     references: Sequence[Mapping[str, Any]] = (),
     notes: Sequence[str] = (),
 ) -> Table:
-    """Columns of runs as means over the seeds of a system, below them the untrained heuristics."""
+    """Columns of runs as means over the scored seeds of a system, below them the untrained heuristics."""
     rows: list[dict[str, Any]] = []
+    missing: Missing = {}
     for s in shown:
-        own = [run.row for run in s.runs]
+        every = [run.row for run in s.runs]
+        own = [run.row for run in s.runs if run.record.compared_point(run.split)] or every
         row: dict[str, Any] = {"model": s.label, "place": s.place, "seeds": len(own), "href": own[0]["href"]}
-        row |= mean_row(own, keys)
-        row["status"] = next((r["status"] for r in own if r["status"] != "ok"), "ok")
-        rows.append(row | {"error": next(filter(None, (r["error"] for r in own)), None)})
+        row |= mean_row(own, keys, missing)
+        row["status"] = next((r["status"] for r in every if r["status"] != "ok"), "ok")
+        rows.append(row | {"error": next(filter(None, (r["error"] for r in every)), None)})
     for reference in references:
         scores = {f"{key}_mean": value for key in keys if (value := reference.get(key)) is not None}
         rows.append({"model": f"{reference['model']} (untrained heuristic)", "reference": True, **scores})
@@ -422,7 +426,7 @@ def _systems_table(
     if any(row.get("status", "ok") != "ok" for row in rows):
         columns.append(text("status", "status"))
     used = [c for c in columns if any(row.get((c.parts or (c.key,))[0]) is not None for row in rows)]
-    return Table(title, used, rows, notes)
+    return Table(title, used, rows, [*notes, *missing_notes(missing, heads)])
 
 
 def _all_runs(shown: Sequence[Shown]) -> Table:

@@ -25,6 +25,7 @@ from qa_arch.results.effects import (
     SINGLE_RUN,
     Difference,
     MeasureName,
+    Missing,
     Sample,
     Samples,
     corrected,
@@ -35,7 +36,9 @@ from qa_arch.results.effects import (
     interval_figures,
     mean_column,
     mean_figures,
+    missing_notes,
     rounded,
+    values_of_all,
 )
 from qa_arch.results.systems import (
     System,
@@ -123,16 +126,27 @@ def _score_table(
 ) -> Table:
     rows: list[dict[str, Any]] = []
     shown = {test.facts.fingerprint for test in sets}
+    missing: Missing = {}
     for system in systems:
-        row: dict[str, Any] = {"model": system.label, "seeds": len({r.seed for _, r in system.runs})}
+        records = [r for _, r in system.runs]
+        records = [r for r in records if any(test.split_in(r) for test in sets)] or records
+        seeds = {r.seed for r in records}
+        row: dict[str, Any] = {"model": system.label, "seeds": len(seeds)}
         # A run's own dev set has a column unless it is one of the sets shown.
-        trained = [r for _, r in system.runs if not r.adopted and r.fingerprint(DEV) not in shown]
-        dev = [value for record in trained if (value := _dev_f1(record, "f1")) is not None]
-        if dev:
-            row |= mean_figures("own_dev", np.array(dev)[:, None])
+        trained = [r for r in records if not r.adopted and r.fingerprint(DEV) not in shown]
+        points = [(r.seed, point) for r in trained if (point := r.compared_point(DEV))]
+        dev = [(seed, point.f1) for seed, point in points if point.f1 is not None]
+        scored = {"own_dev": dev}
         for test, samples in zip(sets, by_set, strict=True):
-            if system.label in samples.systems:
-                row |= mean_figures(test.name, samples.scores(system.label, test.measure))
+            if sample := samples.systems.get(system.label):
+                f1 = samples.scores(system.label, test.measure).mean(1)
+                scored[test.name] = [(r.seed, x) for r, x in zip(sample.records, f1, strict=True)]
+        for key, own in scored.items():
+            lacking = sorted(seeds - {seed for seed, _ in own})
+            values: dict[str, Any] = {str(run): value for run, (_, value) in enumerate(own)}
+            values |= dict.fromkeys(f"{system.label}, seed {seed}" for seed in lacking)
+            if known := values_of_all(key, values, missing):
+                row |= mean_figures(key, np.array(known)[:, None])
         rows.append(row)
     for name in dict.fromkeys(name for test in sets for name in test.published):
         figures = {f"{test.name}_mean": test.published.get(name) for test in sets}
@@ -151,7 +165,8 @@ def _score_table(
         skipped = f", faulty records left out: {facts.skipped:,}" if facts.skipped else ""
         counts = f"{counted(facts.questions or 0, 'question')}{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
-    return Table(title, columns, rows, notes)
+    headings = {"own_dev": "dev of the run", **{test.name: test.name for test in sets}}
+    return Table(title, columns, rows, [*notes, *missing_notes(missing, headings)])
 
 
 def _test_table(
@@ -163,12 +178,13 @@ def _test_table(
 ) -> Table:
     rows: list[dict[str, Any]] = []
     tested: list[tuple[dict[str, Any], Difference]] = []
+    missing: Missing = {}
     for test, samples in zip(sets, by_set, strict=True):
         for label, sample in samples.systems.items():
             scores = samples.scores(label, test.measure)
             row: dict[str, Any] = {"set": test.name, "model": label, "seeds": len(sample.rows)}
             row |= mean_figures("f1", scores) | interval_figures("f1", samples.interval(label, test.measure))
-            row |= _transfer_figures(test, sample, scores.mean(1).tolist())
+            row |= _transfer_figures(test, sample, scores.mean(1).tolist(), missing)
             rows.append(row)
         if baseline and baseline in samples.systems:
             own = {row["model"]: row for row in rows if row["set"] == test.name}
@@ -176,8 +192,8 @@ def _test_table(
     # Corrected over all sets together: each set is one more chance to find something.
     for (row, _), difference in zip(tested, corrected([row for _, row in tested]), strict=True):
         row |= difference.figures
-    columns: list[Column] = [text("set", "set"), text("model", "model"), mean_column("f1", "F1", weight=3)]
-    columns.append(interval_column("f1", weight=-1))
+    columns: list[Column] = [text("set", "set"), text("model", "model"), number("seeds", "seeds", weight=-1)]
+    columns += [mean_column("f1", "F1", weight=3), interval_column("f1", weight=-1)]
     columns.append(number("from_dev", "from dev", lambda drop: f"{drop:+.2f}", weight=1))
     if baseline:
         columns += [*delta_columns("Δ"), P_VALUE, P_HOLM]
@@ -189,7 +205,7 @@ def _test_table(
     units = dict.fromkeys(f"{samples.unit}s" for samples in by_set if samples.systems)
     notes = [
         f"intervals over {' or '.join(units)}; from dev: F1 minus F1 on the run's dev set, both answerable"
-        " F1 for sets of SQuAD 1.1",
+        " F1 for sets of SQuAD 1.1; none for a set of 2.0 if dev is of 1.1",
         *(
             [f"Δ: against {baseline}; Holm over {len(tested)} comparisons, all sets together"]
             if tested
@@ -210,31 +226,32 @@ def _test_table(
             for folder, record in system.runs
             if (split := test.split_in(record))
         ),
+        *missing_notes(missing, {column.key: column.heading for column in columns}),
     ]
     return Table(title, columns, rows, notes)
 
 
-def _transfer_figures(test: SuiteSet, sample: Sample, f1: Sequence[float]) -> dict[str, Any]:
+def _transfer_figures(
+    test: SuiteSet, sample: Sample, f1: Sequence[float], missing: Missing
+) -> dict[str, Any]:
     """Means over the runs of the drop from dev, consistency, calibration error, AURC and F1 lost by the
     threshold."""
-    values: dict[str, list[float]] = {
-        key: [] for key in ("from_dev", "consistency", "ece", "aurc", "threshold_loss")
+    values: dict[str, dict[str, float | None]] = {
+        key: {} for key in ("from_dev", "consistency", "ece", "aurc", "threshold_loss")
     }
-    for record, value in zip(sample.records, f1, strict=True):
-        split, dev = test.split_in(record), _dev_f1(record, test.measure)
-        if split != DEV and dev is not None:
-            values["from_dev"].append(value - dev)
-        if split and (best := record.point(split, ORACLE)) and (own := record.compared_point(split)):
-            values["threshold_loss"].append((best.f1 or 0.0) - (own.f1 or 0.0))
-    for rows in sample.rows:
+    risk = sample.scores("aurc")
+    for n, (record, rows, value) in enumerate(zip(sample.records, sample.rows, f1, strict=True)):
+        split, dev, run = test.split_in(record) or "", _dev_f1(record, test.measure), str(rows.folder)
+        best, own = record.point(split, ORACLE), record.compared_point(split)
+        values["from_dev"][run] = None if split == DEV or dev is None else value - dev
+        values["threshold_loss"][run] = (best.f1 or 0.0) - (own.f1 or 0.0) if best and own else None
         if test.contrasts is not None:
             exact = rows.span_exact if test.measure == "forced_f1" else rows.exact
-            values["consistency"].append(_consistency(test.contrasts, exact))
-        if (error := ece(rows.confidence, rows.exact)) is not None:
-            values["ece"].append(error)
-    if (risk := sample.scores("aurc")) is not None:
-        values["aurc"].append(float(risk.mean()))
-    return {key: rounded(fmean(known)) if known else None for key, known in values.items()}
+            values["consistency"][run] = _consistency(test.contrasts, exact)
+        values["ece"][run] = ece(rows.confidence, rows.exact)
+        values["aurc"][run] = None if risk is None else float(risk[n].mean())
+    means = {key: values_of_all(key, own, missing) for key, own in values.items()}
+    return {key: rounded(fmean(known)) if known else None for key, known in means.items()}
 
 
 def _consistency(contrasts: Ints, exact: Floats) -> float:
@@ -245,8 +262,8 @@ def _consistency(contrasts: Ints, exact: Floats) -> float:
 
 
 def _dev_f1(record: RunRecord, measure: MeasureName) -> float | None:
-    """F1 on the run's dev set, at the null threshold or of the best spans."""
-    if measure == "f1":
-        point = record.compared_point(DEV)
-        return None if point is None else point.f1
-    return record.forced_f1(DEV)
+    """F1 on the run's dev set, of the best spans, or at the null threshold, which SQuAD 1.1 does without."""
+    if measure == "forced_f1":
+        return record.forced_f1(DEV)
+    point = record.compared_point(DEV)
+    return point.f1 if point and point.protocol == "2.0" else None

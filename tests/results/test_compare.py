@@ -19,6 +19,7 @@ from qa_arch.records import (
     RECORD,
     Runs,
     find_runs,
+    questions_folder,
     read_questions,
     write_questions,
     write_record,
@@ -34,6 +35,7 @@ from qa_arch.results.effects import (
     samples_of,
 )
 from qa_arch.results.errors import scores_table
+from qa_arch.results.suite import SuiteSet, suite_tables
 from qa_arch.results.systems import (
     System,
     find_system,
@@ -238,6 +240,31 @@ def test_sets_too_small_for_a_measure_are_refused(make_run, question_set, qa_arc
     make_run("b", questions, model="proposed")
     code, _, error = qa_arch("compare", folder, "--baseline", "bert", "--measure", measure)
     assert (code, message in error) == (5, True)
+
+
+def test_suite_leaves_a_mean_over_fewer_seeds_empty(make_run, question_set):
+    sets = question_set(copies=3), question_set(copies=3, suffix=" Then?")
+    runs = [(1, sets[0]), (2, sets[0]), (1, sets[1])]
+    folders = [make_run(f"run-{n}", questions, seed=seed) for n, (seed, questions) in enumerate(runs)]
+    records = find_runs(folders)
+    tests = [SuiteSet(name, records[run][1].facts("dev")) for name, run in (("first", 0), ("second", 2))]
+    grid, _ = suite_tables(group_by_system(records), tests)
+    (row,) = grid.rows
+    assert (row["seeds"], "first_mean" in row, "second_mean" in row) == (2, True, False)
+    assert "no mean of second: missing in bert, seed 2" in grid.notes
+
+
+def test_drop_from_a_dev_set_without_unanswerable_questions_is_that_of_best_spans(make_run, question_set):
+    folder = make_run("a", question_set(copies=3))
+    ((_, record),) = find_runs([folder])
+    facts, points = record.facts("dev"), record.scores["dev"]
+    forced = {"forced": replace(points["calibrated"], protocol="1.1", threshold=None)}
+    data = {**record.data, "dev": replace(facts, fingerprint="other", protocol="1.1"), "mixed": facts}
+    write_questions(questions_folder(folder, "mixed"), read_questions(folder))
+    write_record(folder, replace(record, data=data, scores={"dev": forced, "mixed": points}))
+    grid, details = suite_tables(group_by_system(find_runs([folder])), [SuiteSet("mixed", facts)])
+    assert grid.rows[0]["own_dev_mean"] == grid.rows[0]["mixed_mean"]
+    assert details.rows[0]["from_dev"] is None
 
 
 def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, question_set):

@@ -124,15 +124,48 @@ def test_tables_and_figures_show_the_scores_of_the_records(runs, tmp_path, unit,
 
 
 def test_mark_on_a_curve_is_the_score_of_its_run(make_run, question_set, tmp_path):
-    folder = make_run("only", question_set(copies=4))
+    """Also where the curves, of more null odds than they have points, leave out the run's own."""
+    folder = make_run("only", question_set(copies=60))
     rows = read_questions(folder)
-    odds = [0.6 if abstained else -9.0 for abstained in rows["abstained"]]  # around the threshold of 0.5
+    abstained, answerable, f1 = (np.array(rows[key]) for key in ("abstained", "answerable", "f1"))
+    distance = np.random.default_rng(0).random(len(f1))  # from the threshold
+    odds = np.where(abstained, 0.5 + distance, 0.5 - 9 * distance).tolist()
     write_questions(folder, rows | {"null_odds": odds})
     runs = find_runs([folder])
     figures = page_figures(write_report(runs, tmp_path / "r.html").path)
-    assert figures["thresholds"]["data"][-1]["y"] == pytest.approx(
-        [runs[0][1].compared_point("dev").f1], abs=0.01
-    )
+    marks = {name: figures[name]["data"][-1] for name in ("thresholds", "risk", "abstain")}
+    right = 100 * (abstained & ~answerable).sum()
+    expected = {
+        "thresholds": (0.5, runs[0][1].compared_point("dev").f1),
+        "risk": (100 * (~abstained).mean(), 100 - 100 * f1[~abstained].mean()),
+        "abstain": (right / (~answerable).sum(), right / abstained.sum()),
+    }
+    for name, mark in marks.items():
+        assert (*mark["x"], *mark["y"]) == pytest.approx(expected[name], abs=1e-3)
+
+
+def test_mean_over_fewer_runs_than_are_counted_is_left_empty(make_run, question_set, qa_arch, tmp_path):
+    """A failed run is not counted; one without rows is, but has no figures of them."""
+    questions = question_set(copies=3)
+    folders = [make_run(f"bert-{seed}", questions, seed=seed) for seed in (1, 2, 3)]
+    (folders[2] / QUESTIONS).unlink()
+    make_run("other", questions, model="other")
+    make_run("bert-4", questions, seed=4, status="oom", scores={})
+    code, out, _ = qa_arch("tables", tmp_path / "runs", "--columns", "model,f1,auroc,ece", "--json")
+    (table,) = json.loads(out)
+    page = write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html").path
+    scores, calibration = (page_tables(page)[name] for name in ("Systems", "Calibration"))
+    for f1, auroc in [(table["rows"], table["rows"]), (scores, calibration)]:
+        (row,), (areas,) = ([row for row in rows if row["model"] == "bert"] for rows in (f1, auroc))
+        assert (code, int(row["seeds"]), int(areas["seeds"])) == (0, 3, 3)
+        mean = np.mean([record.compared_point("dev").f1 for _, record in find_runs(folders)])
+        assert float(row["f1_mean"]) == pytest.approx(mean, abs=1e-3)
+        assert not areas.get("auroc_mean")
+        (other,) = (row for row in auroc if row["model"] == "other")
+        assert float(other["auroc_mean"]) > 0
+    note = f"no mean of AUROC, answerable; ECE, spans: missing in {folders[2]}"
+    assert note in table["notes"]
+    assert re.search("AUROC, answerable; AURC: missing in .*bert-3", page_text(page))
 
 
 def test_curves_show_mean_and_range_of_seeds():
@@ -343,6 +376,19 @@ def test_breakdowns_assign_every_question_to_one_level(make_run, question_set):
 
 ANSWER = Path(__file__).parents[2] / "experiments" / "answer"
 COMMITTED = sorted((Path(__file__).parents[2] / "experiments").glob("*/records"))
+
+
+def test_levels_count_the_questions_of_the_measure(make_run, question_set, tmp_path):
+    """Two of them have answerable and other questions, one has no answerable ones."""
+    make_run("a", questions := question_set(copies=3))
+    for measure, expected in {
+        "f1": {"when  (6)", "who  (6)", "which  (3)", "how many  (3)"},
+        "forced_f1": {"when  (3)", "who  (3)", "which  (3)"},
+    }.items():
+        page = write_report(
+            find_runs([tmp_path / "runs"]), tmp_path / "r.html", questions=questions, measure=measure
+        ).path
+        assert set(page_figures(page)["by-word"]["data"][0]["text"]) == expected
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from qa_arch.models import store
 from qa_arch.nn.encoder import WordEncoder
 from qa_arch.nn.features import forward_flops
 from qa_arch.nn.losses import SpanLoss
+from qa_arch.nn.match_lstm import MatchLSTM
 from qa_arch.qa import task
 from qa_arch.training.checkpoint import BestWeights
 from qa_arch.training.fit import fit, span_fitting
@@ -410,3 +411,22 @@ def test_products_that_libraries_hide_are_counted():
     assert forward_flops(lstm, torch.randn(10, 3, 8)) == 2 * 30 * (2 * 4 * 16 * (8 + 16))
     assert forward_flops(Attention(), torch.randn(2, 4, 10, 8)) == 2 * 2 * (2 * 4 * 10 * 10 * 8)
     assert lstm.training
+
+
+class Match(torch.nn.Module):
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.match = MatchLSTM(width, hidden)
+
+    def forward(self, texts):
+        masks = (torch.ones(text.shape[:2], dtype=torch.bool) for text in texts)
+        return self.match(*texts, *masks)
+
+
+def test_recurrence_of_a_match_lstm_is_counted():
+    """Wang & Jiang 2016, eq. 2 to 4, in multiply-adds, and one more question unit to attend to."""
+    B, C, Q, D, width = 2, 50, 10 + 1, 40, 30
+    once = (B * C + B * Q) * D * 5 * width  # attention and gates of the inputs, for all steps
+    step = width * 5 * width + Q * width + Q * 4 * width  # of the state, the energies, what is attended to
+    texts = torch.randn(B, C, D), torch.randn(B, Q - 1, D)
+    assert forward_flops(Match(D, width), texts) == 2 * (once + 2 * B * C * step)
