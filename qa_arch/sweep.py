@@ -42,7 +42,7 @@ from qa_arch.config.schema import (
 from qa_arch.config.target import own_options
 from qa_arch.data.files import content_hash, packaged_files
 from qa_arch.data.sources import identity
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install, named
 from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_atomic, write_json
 from qa_arch.launchers import MANIFEST, PENDING, RESULTS, STUDY, Here, Launch, State, Value, state_of
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
@@ -142,7 +142,7 @@ def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: An
     planned: dict[str, tuple[SweepPoint, Job]] = {}
     for overrides, raw in composed:
         title = SweepPoint("", "", tuple(overrides)).title
-        with jobs.named(title):
+        with named(title):
             job = jobs.make(raw, if_exists="resume", title=title, **options)
             key = point_key(job.config)
         point = SweepPoint(point_name(overrides, job.config, key), key, tuple(overrides))
