@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from qa_arch import terminal
 from qa_arch.cli.runs import add_options, keep_inputs, refuse_options
@@ -124,14 +123,11 @@ def run_tables(args: argparse.Namespace) -> int:
     per_run = args.per_run or not {"seed", "run"}.isdisjoint(args.columns or ())
     tables = _recorded_tables(roots, args.columns, per_run)
     if args.columns and args.format in ("csv", "json"):
-        tables = [replace(table, rows=_shown_values(table)) for table in tables]
+        for place, table in enumerate(tables):
+            keys = [key for column in table.columns for key in column.parts or (column.key,)]
+            tables[place] = replace(table, rows=[{key: row.get(key) for key in keys} for row in table.rows])
     print_table(*tables, form=args.format)
     return 0
-
-
-def _shown_values(table: Table) -> list[dict[str, Any]]:
-    keys = [key for column in table.columns for key in column.parts or (column.key,)]
-    return [{key: row.get(key) for key in keys} for row in table.rows]
 
 
 def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None, per_run: bool) -> list[Table]:

@@ -183,7 +183,7 @@ FAULTS = (
     Fault(name="JSON items are written in place", at="files:json_items",
           test="test_killed_write_leaves_the_old_or_the_new_file",
           old='temporary.open("w", encoding="utf-8")', new='Path(path).open("w", encoding="utf-8")'),
-    Fault(name="killed split cannot be finished", at="data:require_free",
+    Fault(name="killed split cannot be finished", at="cli.data:run",
           test="test_existing_part_with_other_content_prevents_any_write",
           old="path.is_file() and path.read_bytes() == text.encode()", new="False"),
     Fault(name="folder of a run killed at its start is refused", at="jobs:require_usable",
