@@ -6,13 +6,19 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from qa_arch.api import train
-    from qa_arch.qa.answers import Answer, Query, Span
-    from qa_arch.qa.loading import load, load_predictor
-    from qa_arch.qa.reader import Reader
-    from qa_arch.results.notebooks import Run, effects, runs
-    from qa_arch.serving.pipeline import patch_transformers, pipeline
+if TYPE_CHECKING:  # X as X: what checkers take for exported
+    from qa_arch.api import train as train
+    from qa_arch.qa.answers import Answer as Answer
+    from qa_arch.qa.answers import Query as Query
+    from qa_arch.qa.answers import Span as Span
+    from qa_arch.qa.loading import load as load
+    from qa_arch.qa.loading import load_predictor as load_predictor
+    from qa_arch.qa.reader import Reader as Reader
+    from qa_arch.results.notebooks import Run as Run
+    from qa_arch.results.notebooks import effects as effects
+    from qa_arch.results.notebooks import runs as runs
+    from qa_arch.serving.pipeline import patch_transformers as patch_transformers
+    from qa_arch.serving.pipeline import pipeline as pipeline
 
 __version__ = "0.2.0"
 
@@ -25,22 +31,6 @@ for _name, _value in {
     "WANDB_ERROR_REPORTING": "false",
 }.items():
     os.environ.setdefault(_name, _value)
-
-__all__ = [
-    "Answer",
-    "Query",
-    "Reader",
-    "Run",
-    "Span",
-    "__version__",
-    "effects",
-    "load",
-    "load_predictor",
-    "patch_transformers",
-    "pipeline",
-    "runs",
-    "train",
-]
 
 _LAZY = {
     "train": "qa_arch.api",
@@ -57,6 +47,7 @@ _LAZY = {
     "patch_transformers": "qa_arch.serving.pipeline",
 }
 """Name -> module imported on first use, so that ``import qa_arch`` does not load torch."""
+__all__ = ["__version__", *_LAZY]
 
 
 if not TYPE_CHECKING:  # type checkers see only the names above

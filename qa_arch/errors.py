@@ -6,6 +6,8 @@ The command line prints them without a traceback, unless ``--debug`` is given, a
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -47,6 +49,17 @@ class UnavailableError(QaArchError):
     """An external resource is unavailable: an encoder, a package, a device, the hub."""
 
     exit_code = 6
+
+
+@contextmanager
+def named(title: str) -> Iterator[None]:
+    """Let the errors in the block begin with ``title``, if there is one."""
+    try:
+        yield
+    except QaArchError as error:
+        if not title:
+            raise
+        raise type(error)(f"{title}: {error}") from error
 
 
 BRIEF = 160

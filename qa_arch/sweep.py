@@ -42,7 +42,7 @@ from qa_arch.config.schema import (
 from qa_arch.config.target import own_options
 from qa_arch.data.files import content_hash, packaged_files
 from qa_arch.data.sources import identity
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install, named
 from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_atomic, write_json
 from qa_arch.launchers import MANIFEST, PENDING, RESULTS, STUDY, Here, Launch, State, Value, state_of
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
@@ -142,7 +142,7 @@ def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: An
     planned: dict[str, tuple[SweepPoint, Job]] = {}
     for overrides, raw in composed:
         title = SweepPoint("", "", tuple(overrides)).title
-        with jobs.named(title):
+        with named(title):
             job = jobs.make(raw, if_exists="resume", title=title, **options)
             key = point_key(job.config)
         point = SweepPoint(point_name(overrides, job.config, key), key, tuple(overrides))
@@ -318,7 +318,7 @@ def row(folder: Path, point: SweepPoint) -> PointState:
     except RunError as error:
         return PointState(point.title, "failed", str(place), error=str(error))
     if record is None:
-        lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
+        lost = f"its {RECORD} is missing" if status == "failed" else None
         return PointState(point.title, status, str(place), error=lost)
     f1, spent, score = record.tuning_score, record.seconds, objective(record.config.get("model", {}))
     # A point in training has no final score: that of its last epoch stands for it.
@@ -526,8 +526,6 @@ def run_points(
         if process := holder(job.folder):
             log.warning("%s: is still running (%s), skipped", point.name, process)
             continue
-        if launchers.is_damaged(job.folder):  # nothing to go on from
-            launchers.reset_point(job.folder)
         command, devices = tuple(point_command(job)), launchers.devices_of(job.config, pool)
         launches[Launch(job.folder.absolute(), command, devices)] = point
     done, total = len(planned) - len(launches), len(planned)

@@ -67,7 +67,9 @@ def run(args: argparse.Namespace) -> int:
     parts = by_article(open_listed(args.data, on_error=args.on_error), shares, args.seed)
     texts = {Path(args.out) / f"{name}.json": json_text(write(part), None) for name, part in parts.items()}
     for path, text in texts.items():
-        _require_free(path, text)
+        # It may be the input; a part left by a killed split has the same content.
+        if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
+            raise ConfigError(f"{path}: already exists and was not changed; choose another --out")
     for (path, text), part in zip(texts.items(), parts.values(), strict=True):
         _print_written(write_atomic(path, text), part)
     return 0
@@ -77,13 +79,6 @@ def _print_written(path: Path, questions: QuestionSet) -> None:
     unanswerable = sum(not example.answerable for example in questions.examples)
     size = f"{counted(len(questions), 'question')} in {counted(len(questions.titles), 'article')}"
     print(f"{path}: {size}, {unanswerable:,} of them unanswerable")
-
-
-def _require_free(path: Path, text: str) -> None:
-    """Raise ConfigError if ``path`` exists with other content: it may be the input. A part left by a killed
-    split has the same content."""
-    if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
-        raise ConfigError(f"{path}: already exists and was not changed; choose another --out")
 
 
 def _shares(parts: Sequence[str]) -> dict[str, float]:
@@ -115,8 +110,16 @@ def run_stats(args: argparse.Namespace) -> int:
     if args.json:
         printed = by_source if len(by_source) > 1 else next(iter(by_source.values()))
         print(json.dumps(printed, indent=2, ensure_ascii=False))
-    else:
-        _print_table(by_source)
+        return 0
+    from rich.table import Table
+
+    table = Table("", title="Question sets", caption="lengths: mean / median / 95% / max")
+    columns = [dict(_cells(values)) for values in by_source.values()]
+    for source in by_source:
+        table.add_column(Path(source).name.removesuffix(".json"), justify="right", overflow="fold")
+    for label in dict.fromkeys(label for column in columns for label in column):
+        table.add_row(label, *(column.get(label, "–") for column in columns))
+    terminal.console().print(table)
     return 0
 
 
@@ -150,18 +153,6 @@ def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
             "too_long": table.long_answers(longest),
         }
     return values
-
-
-def _print_table(by_source: Mapping[str, Mapping[str, Any]]) -> None:
-    from rich.table import Table
-
-    table = Table("", title="Question sets", caption="lengths: mean / median / 95% / max")
-    columns = [dict(_cells(values)) for values in by_source.values()]
-    for source in by_source:
-        table.add_column(Path(source).name.removesuffix(".json"), justify="right", overflow="fold")
-    for label in dict.fromkeys(label for column in columns for label in column):
-        table.add_row(label, *(column.get(label, "–") for column in columns))
-    terminal.console().print(table)
 
 
 def _cells(values: Mapping[str, Any]) -> list[tuple[str, str]]:

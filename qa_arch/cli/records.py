@@ -9,7 +9,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from qa_arch import terminal
 from qa_arch.cli.runs import add_options, keep_inputs, refuse_options
@@ -20,7 +19,7 @@ from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
-from qa_arch.records import DEV, RECORD, RECORDS, find_runs, read_scored
+from qa_arch.records import DEV, RECORD, RECORDS, RunRecord, find_runs, is_squad, read_scored
 from qa_arch.results import notebooks
 from qa_arch.results.columns import by_measure, runs_table
 from qa_arch.results.compare import (
@@ -34,7 +33,16 @@ from qa_arch.results.compare import (
     settings_table,
 )
 from qa_arch.results.effects import MEASURES, samples_of
-from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes, RunSummary, summarise
+from qa_arch.results.errors import (
+    OUTCOMES,
+    curves_table,
+    epoch_curves,
+    mistakes,
+    provenance,
+    run_facts,
+    run_settings,
+    scores_table,
+)
 from qa_arch.results.experiments import (
     DIFFERENCES,
     METADATA,
@@ -49,16 +57,14 @@ from qa_arch.results.systems import (
     find_system,
     group_by_system,
     labelled,
+    load_questions,
     open_scored,
     open_to_score,
     two_systems,
 )
-from qa_arch.results.tables import Table, fill, print_table, render, terminal_width
+from qa_arch.results.tables import Table, fill, print_table, render, text
 from qa_arch.results.tuning import expected_best_table
 from qa_arch.terminal import counted
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 log = logging.getLogger(__name__)
 README = Path("README.md")
@@ -117,14 +123,11 @@ def run_tables(args: argparse.Namespace) -> int:
     per_run = args.per_run or not {"seed", "run"}.isdisjoint(args.columns or ())
     tables = _recorded_tables(roots, args.columns, per_run)
     if args.columns and args.format in ("csv", "json"):
-        tables = [replace(table, rows=_shown_values(table)) for table in tables]
+        for place, table in enumerate(tables):
+            keys = [key for column in table.columns for key in column.parts or (column.key,)]
+            tables[place] = replace(table, rows=[{key: row.get(key) for key in keys} for row in table.rows])
     print_table(*tables, form=args.format)
     return 0
-
-
-def _shown_values(table: Table) -> list[dict[str, Any]]:
-    keys = [key for column in table.columns for key in column.parts or (column.key,)]
-    return [{key: row.get(key) for key in keys} for row in table.rows]
 
 
 def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None, per_run: bool) -> list[Table]:
@@ -330,16 +333,7 @@ def _counts(text: str) -> tuple[int, ...]:
     return tuple(map(_count, text.split(",")))
 
 
-LEGEND = (
-    "wrong span: answered, but not exactly (boundary: shares words with a gold answer; near miss: F1 of 50 or"
-    " more); wrong abstention: not answered although the best span was right; missed answer: not answered,"
-    " and the best span was wrong too; false answer: an unanswerable question was answered"
-)
 _STYLES = {"ok": "bold green", "running": "bold blue"}
-_WIDE = 120
-_SIDE_BY_SIDE = 100
-"""Console width from which two sections are printed side by side."""
-_MORE = "--data FILE (the scored set) adds articles and where spans went wrong"
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
@@ -363,91 +357,54 @@ def run_show(args: argparse.Namespace) -> int:
     split = args.split or record.shown_split
     questions = open_scored(args.data, record, split) if args.data else None
     run_folder = folder.parent if folder.name == RECORD else folder
-    summary = summarise(run_folder, record, split, questions)
+    result, note, measure = None, None, record.measure(split)
+    if measure is not None and is_squad(measure.protocol):
+        try:
+            result = mistakes(load_questions(run_folder, record, split), questions)
+        except RunError as error:  # the run is shown without the outcomes of its questions
+            note = str(error)
+    title = f"{record.name} / {run_folder.resolve().name}"
+    facts = {"settings": run_settings(record), "run": run_facts(record), "provenance": provenance(record)}
+    scores, curves = scores_table(record), epoch_curves(record.epochs)
     if args.json:
-        print(json.dumps(summary.as_dict(), indent=2, ensure_ascii=False))
-    else:
-        _print_run(summary, split)
+        outcomes = {} if result is None else result.figures()["outcomes"]
+        page = {
+            "title": title,
+            "status": record.status,
+            "error": record.error,
+            "facts": {head: dict(pairs) for head, pairs in facts.items()},
+            "scores": scores.as_dict()["rows"],
+            "curves": curves,
+            "best_epoch": record.best_epoch,
+            "errors": {OUTCOMES[outcome]: number for outcome, number in outcomes.items()} or None,
+            "mistakes": None if result is None else result.as_dict(),
+            "note": note,
+        }
+        print(json.dumps(page, indent=2, ensure_ascii=False))
+        return 0
+    run, settings, origin = (_facts_table(head, facts[head]) for head in ("run", "settings", "provenance"))
+    error_tables = [] if result is None else result.tables(split)
+    tables = [scores, run, settings, curves_table(record, curves), *error_tables, origin]
+    _print_title(title, record)
+    print_table(*(table for table in tables if table.rows))
+    if note:
+        print(note)
     return 0
 
 
-def _print_run(summary: RunSummary, split: str) -> None:
+def _facts_table(heading: str, facts: Sequence[tuple[str, str]]) -> Table:
+    rows = [{"name": name, "value": value} for name, value in facts]
+    return Table("", [text("name", heading), text("value", "value")], rows)
+
+
+def _print_title(title: str, record: RunRecord) -> None:
     from rich.text import Text
 
-    # Given only a width, rich uses 80 columns for TERM=dumb.
-    console = terminal.console(width=terminal_width() or _WIDE, height=25)
-    style = _STYLES.get(summary.record.status, "bold red")
-    console.print(Text.assemble((summary.title, "bold"), "   ", (summary.record.status, style)))
-    if summary.record.error:
-        console.print(Text(summary.record.error, style="red"))
-    if summary.scores.rows:
-        print_table(summary.scores)
-    sections = [_grid(head, summary.facts[head]) for head in ("run", "settings")]
-    sections += [_curves(summary), _errors(summary.mistakes, split)]
-    _print_sections(console, [section for section in sections if section])
-    if summary.mistakes is not None:
-        for table in summary.mistakes.tables():
-            print_table(table)
-        missing = f"; {_MORE}" if summary.mistakes.articles is None else ""
-        console.print(Text(f"{LEGEND}{missing}\n", style="dim"))
-    console.print(_grid("provenance", summary.facts["provenance"]))
-    if summary.note:
-        console.print(Text(summary.note, style="dim"))
-
-
-def _print_sections(console: Console, sections: Sequence[Any]) -> None:
-    """Print sections in two columns if the console is wide enough, else in one."""
-    from rich.table import Table
-
-    page = Table.grid(padding=(0, 4))
-    side_by_side = 2 if console.width >= _SIDE_BY_SIDE else 1
-    for first in range(0, len(sections), side_by_side):
-        page.add_row(*sections[first : first + side_by_side])
-        page.add_row()
-    console.print(page)
-
-
-def _grid(head: str, rows: Sequence[Sequence[str]]) -> Any:
-    from rich.table import Table
-
-    grid = Table(
-        title=head, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False
-    )
-    for column in range(len(rows[0]) if rows else 0):
-        grid.add_column(style="dim" if column == 0 else "", overflow="fold")
-    for row in rows:
-        grid.add_row(*row)
-    return grid
-
-
-def _curves(summary: RunSummary) -> Any:
-    if not summary.curves:
-        return None
-    rows = []
-    for name, bars, values in summary.curves:
-        known = [f"{value:.2f}" for value in values if value is not None]
-        rows.append((name, bars, " → ".join(dict.fromkeys((known[0], known[-1])))))
-    epochs, best = len(summary.curves[0][2]), summary.record.best_epoch
-    chosen = "" if best is None else f"; epoch {best + 1} was kept"
-    return _grid(counted(epochs, "epoch") + chosen, rows)
-
-
-def _errors(mistakes: Mistakes | None, split: str) -> Any:
-    if mistakes is None:
-        return None
-    counts = mistakes.figures()
-    rows: list[tuple[str, int]] = []
-    for outcome, amount in counts["outcomes"].items():
-        rows.append((OUTCOMES[outcome], amount))
-        if outcome == "wrong_span":
-            rows += [("  boundary error", counts["overlapping"]), ("  near miss", counts["near_misses"])]
-            rows += [(f"  {BOUNDARIES[key]}", n) for key, n in counts.get("boundaries", {}).items() if n]
-        if outcome == "undue_answer" and counts.get("with_plausible"):
-            rows.append((f"  plausible, of {counts['with_plausible']:,}", counts["plausible"]))
-    shares = ((name, amount, 100 * amount / max(counts["questions"], 1)) for name, amount in rows)
-    return _grid(
-        f"questions of {split}", [(name, f"{amount:,}", f"{share:.1f}%") for name, amount, share in shares]
-    )
+    console = terminal.console()
+    style = _STYLES.get(record.status, "bold red")
+    console.print(Text.assemble((title, "bold"), "   ", (record.status, style)), soft_wrap=True)
+    if record.error:
+        console.print(Text(record.error, style="red"), soft_wrap=True)
 
 
 def add_report_arguments(parser: argparse.ArgumentParser) -> None:

@@ -22,7 +22,7 @@ from qa_arch.config.check import from_mapping, suggest
 from qa_arch.config.find import SUITES, conf_folder, use_config_dir
 from qa_arch.data.files import OnError, as_list
 from qa_arch.data.sources import local, open_passages
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, DataError, RunError, named
 from qa_arch.files import read_yaml
 from qa_arch.metrics.significance import Unit
 from qa_arch.process import gc_disabled
@@ -144,10 +144,8 @@ def _read_suite(name: str, config_dir: str | None) -> SuiteFile:
         known = [known for folder in folders for known in _names(folder)]
         raise ConfigError(f"{name}: no such suite or file{suggest(name, known)}")
     content = read_yaml(path)
-    try:
+    with named(str(path)):
         suite = from_mapping(SuiteFile, content)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
     if not suite.sets:
         raise ConfigError(f"{path}: has no sets; add sets: NAME: data: SOURCE")
     return suite

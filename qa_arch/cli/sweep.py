@@ -87,7 +87,13 @@ def multirun(
     points = [*started.requested.values()] or sweep.read_manifest(started.folder).points
     if started.missing is None:
         return _report(started.folder, points, repeated)
-    _print_plan(started.folder, points)
+    skipped = {"ok": "skip: done", "oom": "skip: out of memory", "running": "skip: running"}
+    plan = []
+    for row in _rows(started.folder, points):
+        has_checkpoint = (Path(row.folder) / CHECKPOINT).is_file()
+        action = skipped.get(row.status, "resume from its checkpoint" if has_checkpoint else "run")
+        plan.append({"point": row.point, "action": action, "folder": Path(row.folder).name})
+    print_table(Table(str(started.folder), [text(key, key) for key in ("point", "action", "folder")], plan))
     return report_missing(started.missing)
 
 
@@ -115,17 +121,6 @@ def _report(
         for failed in [row for row in rows if row.status == "failed"][:1]:
             print(f"log:     {failed.folder}/log.txt")
     return 0 if states <= {"ok", "oom"} else 1
-
-
-def _print_plan(folder: Path, points: Sequence[SweepPoint]) -> None:
-    """Print what would be done with each point."""
-    skipped = {"ok": "skip: done", "oom": "skip: out of memory", "running": "skip: running"}
-    plan = []
-    for row in _rows(folder, points):
-        has_checkpoint = (Path(row.folder) / CHECKPOINT).is_file()
-        action = skipped.get(row.status, "resume from its checkpoint" if has_checkpoint else "run")
-        plan.append({"point": row.point, "action": action, "folder": Path(row.folder).name})
-    print_table(Table(str(folder), [text(key, key) for key in ("point", "action", "folder")], plan))
 
 
 def _print_rows(folder: Path, rows: Sequence[PointState], *, as_json: bool) -> None:

@@ -78,7 +78,13 @@ def run(args: argparse.Namespace) -> int:
         print("---\n".join(to_yaml(job.raw) for job in planned), end="", flush=True)
         for job in planned:
             log.info("%s: %s", job.folder, _brief(job.config))
-    _warn_of_max_steps(planned[0].config, args.overrides)
+    trainer, given = planned[0].config.trainer, "trainer.epochs" in map(key_of, args.overrides)
+    if trainer.max_steps > 0 and trainer.epochs and given:
+        log.warning(
+            "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
+            trainer.max_steps,
+            trainer.epochs,
+        )
     if missing is not None:
         return report_missing(missing)
     if launch is not None and launch.rank:
@@ -105,17 +111,6 @@ def _plan(args: argparse.Namespace) -> list[Job]:
     if not all(names) or len(set(names)) < len(names):
         raise ConfigError(f"--models {args.models}: name each model once")
     return [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
-
-
-def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:
-    trainer = config.trainer
-    given = "trainer.epochs" in map(key_of, overrides)
-    if trainer.max_steps > 0 and trainer.epochs and given:
-        log.warning(
-            "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
-            trainer.max_steps,
-            trainer.epochs,
-        )
 
 
 def _brief(config: Config) -> str:

@@ -354,11 +354,8 @@ def with_sections(core: type[T]) -> type[T]:
     """Add the sections that extras register to a dataclass; a config that states nothing there has None."""
     known = [item.name for item in fields(core)]  # type: ignore[arg-type]
     added = [(name, section | None, None) for name, section in from_extras("sections", known).items()]
-    return make_dataclass(core.__name__, added, bases=(core,), frozen=True, namespace=_origin(core))
-
-
-def _origin(core: type) -> dict[str, Any]:
-    return {name: getattr(core, name) for name in ("__doc__", "__module__", "__qualname__")}
+    origin = {name: getattr(core, name) for name in ("__doc__", "__module__", "__qualname__")}
+    return make_dataclass(core.__name__, added, bases=(core,), frozen=True, namespace=origin)
 
 
 @with_sections

@@ -25,7 +25,7 @@ from qa_arch.config.check import suggest
 from qa_arch.data import squad
 from qa_arch.data.files import PASSAGES, Format, OnError, Paths, Use, as_list, content_hash
 from qa_arch.data.question_sets import RawQuestion, build
-from qa_arch.errors import DataError, UnavailableError, first_line, one_line
+from qa_arch.errors import DataError, UnavailableError, first_line, named, one_line
 from qa_arch.files import DATA_FOLDER, data_folder
 from qa_arch.manifest import from_extras
 from qa_arch.types import QuestionSet
@@ -212,10 +212,8 @@ def available(source: Paths) -> bool:
 
 def require_present(source: Paths, setting: str) -> None:
     """Raise DataError naming the config key ``setting`` if a file of ``source`` does not exist."""
-    try:
+    with named(setting):
         missing = [file for file in files(source) if not file.exists()]
-    except DataError as error:
-        raise DataError(f"{setting}: {error}") from None
     if missing:
         raise DataError(f"{setting}: {missing[0]} does not exist; check the path")
 

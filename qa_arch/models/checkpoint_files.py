@@ -19,7 +19,7 @@ from qa_arch.config.check import from_mapping
 from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, changes_of, refuse_recipe, validate
 from qa_arch.config.target import require_trusted
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line, named
 from qa_arch.features.windows import check_window
 from qa_arch.files import files_hash, read_json
 from qa_arch.hub import interruption, retried
@@ -92,10 +92,9 @@ class ExportedSettings:
         """Read the file in a checkpoint's folder, None if missing. Raises ConfigError if it is invalid."""
         if not (folder / SETTINGS_FILE).is_file():
             return None
-        try:
-            return from_mapping(cls, read_json(folder / SETTINGS_FILE, "export the model again"))
-        except ConfigError as error:
-            raise ConfigError(f"{folder / SETTINGS_FILE}: {error}") from None
+        content = read_json(folder / SETTINGS_FILE, "export the model again")
+        with named(str(folder / SETTINGS_FILE)):
+            return from_mapping(cls, content)
 
     def fits(self, config: Config) -> bool:
         """Whether threshold and confidence hold with ``config``: other windows or another decoding give null
@@ -279,14 +278,12 @@ def require_teacher(config: Config, trusted: Sequence[str]) -> None:
     without weights, of another task or of a class that is not trusted. Only the spelling of a hub id is
     checked here."""
     for teacher in config.distillation.teachers:
-        try:
+        with named(SETTING):
             record = teacher_record(teacher)
             model = validate(record.config).model if record else {"task": "span"}
             task = model["task"]
             if record:
                 require_trusted(model, trusted, "model")
-        except QaArchError as error:
-            raise type(error)(f"{SETTING}: {error}") from error
         if task != config.model["task"]:
             raise ConfigError(
                 f"{SETTING}: {teacher} is of task {task}, the student of task {config.model['task']}; name a"
@@ -301,13 +298,11 @@ def require_start(config: Config) -> None:
         for section in changes_of(config):
             raise ConfigError(f"{section}: changes a trained model; give its run with init_from=RUN")
         return
-    try:
+    with named("init_from"):
         record = teacher_record(config.init_from)
         if record is None:
             raise RunError(f"{config.init_from}: is a checkpoint; start from it with encoder.name")
         refuse_recipe(config.init_from, record.config["model"])
-    except QaArchError as error:
-        raise type(error)(f"init_from: {error}") from error
     before, now = (_of_model(asdict(config)) for config in (validate(record.config), config))
     for setting in sorted(before.keys() | now.keys()):
         if (value := before.get(setting)) != now.get(setting):

@@ -166,7 +166,10 @@ def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:
     require_folder(source)
     if names_checkpoint(source):
         return "checkpoint" if len(sources) == 1 else "ensemble", None
-    record = _of_this_machine(read_finished(folder))
+    record = read_finished(folder)
+    # A run from elsewhere chooses neither this machine's cache folder nor a logger.
+    machine = {"logger": choice("logger/none"), "runs_dir": "runs", "features": choice("features/windows")}
+    record = replace(record, config=with_machine(record.config, machine))
     # The folder of an ensemble has a record, but no weights of its own.
     if len(sources) > 1 or (folder / MEMBERS).is_file():
         return "ensemble", record
@@ -271,12 +274,6 @@ def require_spans(run: str | Path, predictor: Any) -> Reader:
         return predictor
     refuse_recipe(run, predictor.config.model)
     raise RunError(f"{run}: finds no spans; name a run that answers questions")
-
-
-def _of_this_machine(record: RunRecord) -> RunRecord:
-    """Use this machine's cache folder and no logger, as a run from elsewhere must choose neither."""
-    machine = {"logger": choice("logger/none"), "runs_dir": "runs", "features": choice("features/windows")}
-    return replace(record, config=with_machine(record.config, machine))
 
 
 def _require_device(device: Place) -> None:

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from qa_arch.config.schema import Config, Decode
 from qa_arch.data.question_sets import question_set
-from qa_arch.errors import ConfigError, QaArchError, UnavailableError
+from qa_arch.errors import ConfigError, QaArchError, UnavailableError, named
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import windows_of
 from qa_arch.features.vectors import WordVectors, vector_rows
@@ -415,10 +415,8 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
             question, context = pair
         except (TypeError, ValueError):
             raise ConfigError(f"pair {number}: must be (question, text), not {type(pair).__name__}") from None
-        try:
+        with named(f"pair {number}"):
             yield Query(question, _texts(context), **options)
-        except QaArchError as error:
-            raise type(error)(f"pair {number}: {error}") from None
 
 
 def _texts(context: Texts) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, Data, Distillation, changes_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.splits import closed_dev, load_splits, require_disjoint
-from qa_arch.errors import ConfigError, QaArchError
+from qa_arch.errors import ConfigError, named
 from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
 from qa_arch.features.vectors import vector_rows
@@ -132,11 +132,8 @@ def load_teacher(config: Config, trusted: Sequence[str]) -> Teacher | None:
     sources = config.distillation.teachers
     if not sources:
         return None
-    try:
-        with torch.random.fork_rng(devices=()):
-            predictor = loading.load(sources, device="cpu", trust=trusted)
-    except QaArchError as error:
-        raise type(error)(f"{SETTING}: {error}") from error
+    with named(SETTING), torch.random.fork_rng(devices=()):
+        predictor = loading.load(sources, device="cpu", trust=trusted)
     return Teacher(predictor, *sources)
 
 

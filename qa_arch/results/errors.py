@@ -1,4 +1,4 @@
-"""One run: its summary for a screen, and the outcome of every question of a scored set.
+"""One run: its facts and tables for a screen, and the outcome of every question of a scored set.
 
 The scores alone give the outcome. With the texts, the offsets of the spans also tell where a wrong span lies
 relative to the gold, and whether a false answer is one of the plausible answers.
@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from qa_arch.config.schema import defaults, recipe_of
-from qa_arch.errors import DataError, RunError
+from qa_arch.errors import DataError
 from qa_arch.manifest import from_extras
 from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.metrics.squad import Normalised
@@ -31,7 +30,7 @@ from qa_arch.records import (
     is_squad,
 )
 from qa_arch.results.columns import COLUMNS, EPOCH, Scored, described, overlap_notes, row_of, select_columns
-from qa_arch.results.systems import Questions, load_questions, settings
+from qa_arch.results.systems import Questions, settings
 from qa_arch.results.tables import Table, number, text
 from qa_arch.terminal import counted
 from qa_arch.types import Example, QuestionSet
@@ -74,6 +73,12 @@ _COLUMNS = {
 """Columns of an error table, narrow enough for a screen."""
 _WEIGHTS = {"overlapping": -1, "near_misses": -1, "plausible": -1, "questions": 0, "right": 0}
 """A narrow terminal first leaves out columns that count a part of another one, and last (1) the errors."""
+LEGEND = (
+    "wrong span: answered, but not exactly (boundary: shares words with a gold answer; near miss: F1 of 50 or"
+    " more); wrong abstention: not answered although the best span was right; missed answer: not answered,"
+    " and the best span was wrong too; false answer: an unanswerable question was answered"
+)
+MORE = "--data FILE (the scored set) adds articles and where spans went wrong"
 WORST = 20
 """Maximum rows of an error table; ``as_dict`` has all."""
 
@@ -126,10 +131,29 @@ class Mistakes:
         by = {"by_kind": self._by(self.rows.kinds), "by_article": self._by(self.articles or ())}
         return {"texts": self.articles is not None, **self.figures(), **by}
 
-    def tables(self) -> list[Table]:
-        """Error tables by kind, if the data tags kinds, and by article, if there are texts: worst first."""
-        kinds = [self._table("kind", self.rows.kinds)] if any(self.rows.kind) else []
-        return kinds if self.articles is None else [*kinds, self._table("article", self.articles)]
+    def tables(self, split: str) -> list[Table]:
+        """Table of all outcomes, then error tables by kind, if the data tags kinds, and by article, if there
+        are texts: worst first."""
+        tables = [self._outcomes(split)]
+        if any(self.rows.kind):
+            tables.append(self._table("kind", self.rows.kinds))
+        return tables if self.articles is None else [*tables, self._table("article", self.articles)]
+
+    def _outcomes(self, split: str) -> Table:
+        counts = self.figures()
+        rows: list[tuple[str, int]] = []
+        for outcome, amount in counts["outcomes"].items():
+            rows.append((OUTCOMES[outcome], amount))
+            if outcome == "wrong_span":
+                rows += [("  boundary error", counts["overlapping"]), ("  near miss", counts["near_misses"])]
+                rows += [(f"  {BOUNDARIES[key]}", n) for key, n in counts.get("boundaries", {}).items() if n]
+            if outcome == "undue_answer" and counts.get("with_plausible"):
+                rows.append((f"  plausible, of {counts['with_plausible']:,}", counts["plausible"]))
+        columns = [text("name", f"questions of {split}"), number("count", "count"), number("share", "%")]
+        shares = [
+            {"name": name, "count": n, "share": 100 * n / max(counts["questions"], 1)} for name, n in rows
+        ]
+        return Table("", columns, shares, [LEGEND, MORE] if self.articles is None else [LEGEND])
 
     def _by(self, names: Sequence[str]) -> dict[str, dict[str, Any]]:
         """``figures`` of the questions of each name."""
@@ -250,64 +274,6 @@ _BARS = "▁▂▃▄▅▆▇█"
 _NO_CURVES = ("calibration_threshold_0_f1", "calibration_forced_f1", "train_seconds", "windows_per_second")
 
 
-@dataclass(frozen=True)
-class RunSummary:
-    """Output of ``qa-arch show``; ``facts`` maps headings to lists of (name, value)."""
-
-    title: str
-    record: RunRecord
-    facts: Mapping[str, Sequence[tuple[str, str]]]
-    scores: Table
-    """One row per scored set and operating point."""
-    curves: Sequence[tuple[str, str, Sequence[float | None]]]
-    """Name, sparkline and values by epoch."""
-    mistakes: Mistakes | None
-    """None if the run has no question rows."""
-    note: str | None
-    """Why the question rows are missing."""
-
-    def as_dict(self) -> dict[str, Any]:
-        result = self.mistakes
-        errors = {} if result is None else result.figures()["outcomes"]
-        return {
-            "title": self.title,
-            "status": self.record.status,
-            "error": self.record.error,
-            "facts": {head: dict(pairs) for head, pairs in self.facts.items()},
-            "scores": self.scores.as_dict()["rows"],
-            "curves": {name: list(map(finite, values)) for name, _, values in self.curves},
-            "best_epoch": self.record.best_epoch,
-            "errors": {OUTCOMES[outcome]: number for outcome, number in errors.items()} or None,
-            "mistakes": None if result is None else result.as_dict(),
-            "note": self.note,
-        }
-
-
-def summarise(
-    folder: Path, record: RunRecord, split: str = "dev", questions: QuestionSet | None = None
-) -> RunSummary:
-    """Summarise a run from its record and, if available, its question rows, judged with ``questions``.
-
-    ``questions`` must be the set that ``split`` was scored on, else DataError.
-    """
-    result, note = None, None
-    measure = record.measure(split)
-    if measure is not None and is_squad(measure.protocol):
-        try:
-            result = mistakes(load_questions(folder, record, split), questions)
-        except RunError as error:
-            note = str(error)
-    return RunSummary(
-        title=f"{record.name} / {folder.resolve().name}",
-        record=record,
-        facts={"settings": _settings(record), "run": run_facts(record), "provenance": provenance(record)},
-        scores=scores_table(record),
-        curves=_curves(record.epochs),
-        mistakes=result,
-        note=note,
-    )
-
-
 def sparkline(values: Sequence[float | None]) -> str:
     """One bar per value, scaled from the lowest to the highest; a blank if missing or not finite."""
     shown = [finite(value) for value in values]
@@ -328,7 +294,7 @@ def _not_read(record: RunRecord) -> tuple[str, ...]:
     return () if recipe is None or recipe.encoder else ("encoder.", "features.", "decode.")
 
 
-def _settings(record: RunRecord) -> list[tuple[str, str]]:
+def run_settings(record: RunRecord) -> list[tuple[str, str]]:
     usual, not_read = defaults(), _not_read(record)
     sections = tuple(f"{name}." for name in from_extras("sections"))
     return [
@@ -413,10 +379,23 @@ def scores_table(record: RunRecord) -> Table:
     return Table("", columns, rows, notes)
 
 
-def _curves(epochs: Sequence[Epoch]) -> list[tuple[str, str, list[float | None]]]:
-    curves = []
+def epoch_curves(epochs: Sequence[Epoch]) -> dict[str, list[float | None]]:
+    """Values by epoch of every curve, None where one is missing or not finite."""
+    curves = {}
     for key in (key for key in EPOCH if key not in _NO_CURVES):
         values = [epoch.value(key) for epoch in epochs]
         if any(value is not None for value in values):
-            curves.append((EPOCH[key], sparkline(values), values))
+            curves[EPOCH[key]] = list(map(finite, values))
     return curves
+
+
+def curves_table(record: RunRecord, curves: Mapping[str, Sequence[float | None]]) -> Table:
+    """Table of the run's ``epoch_curves``: a sparkline, and the first and last value of each."""
+    rows = []
+    for name, values in curves.items():
+        known = [f"{value:.2f}" for value in values if value is not None]
+        ends = " → ".join(dict.fromkeys(known[:1] + known[-1:]))
+        rows.append({"name": name, "curve": sparkline(values), "ends": ends})
+    chosen = "" if record.best_epoch is None else f"; epoch {record.best_epoch + 1} was kept"
+    columns = [text("name", "curve"), text("curve", "by epoch"), text("ends", "from → to")]
+    return Table(counted(len(record.epochs), "epoch") + chosen, columns, rows)

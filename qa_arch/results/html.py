@@ -43,9 +43,11 @@ def table_html(table: Table, name: str = "", *, sortable: bool = False, mark: Ma
     ``reference`` a fainter line, and ``error`` the tooltip of its status.
     """
     name = name or table.title or "table"
-    heads = "".join(
-        f'<th scope="col"{_side(column)}>{_heading(column, sortable)}</th>' for column in table.columns
-    )
+    heads = ""
+    for column in table.columns:
+        side, heading = ' class="text"' if column.left else "", escape(column.heading)
+        shown = f'<button type="button">{heading}</button>' if sortable else heading
+        heads += f'<th scope="col"{side}>{shown}</th>'
     body = "".join(
         f"<tr{' class=reference' if row.get('reference') else ''}>"
         f"{''.join(_cell(row, column, mark, first=not n) for n, column in enumerate(table.columns))}</tr>"
@@ -61,15 +63,6 @@ def table_html(table: Table, name: str = "", *, sortable: bool = False, mark: Ma
         f'</table></div><a class="csv" download="{file}.csv" href="data:text/csv;base64,{csv}"'
         f' aria-label="{escape(name)} as CSV">CSV</a></div>{notes_html(table.notes)}'
     )
-
-
-def _side(column: Column) -> str:
-    return ' class="text"' if column.left else ""
-
-
-def _heading(column: Column, sortable: bool) -> str:
-    heading = escape(column.heading)
-    return f'<button type="button">{heading}</button>' if sortable else heading
 
 
 def _cell(row: Mapping[str, Any], column: Column, mark: Mark, *, first: bool) -> str:

@@ -153,7 +153,9 @@ def runs(
     for path, record in matches:
         scored_on = split or record.shown_split
         scored = Scored(record.model, scored_on, record.compared_point(scored_on), record, path)
-        facts = {"run": str(path), "system": systems[str(path)], "set": _set_name(record, scored_on)}
+        measure, name = record.measure(scored_on), record.facts(scored_on).name or scored_on
+        scored_set = None if measure is None else f"{name} ({measure.fingerprint[:8]})"
+        facts = {"run": str(path), "system": systems[str(path)], "set": scored_set}
         rows.append(facts | row_of(scored, requested))
     frame = DataFrame(rows)
     for setting, values in differing([record for _, record in matches]).items():
@@ -192,12 +194,6 @@ def effects(
         components=components,
     )
     return replace(table, notes=[*table.notes, *notes])
-
-
-def _set_name(record: RunRecord, split: str) -> str | None:
-    measure = record.measure(split)
-    name = record.facts(split).name or split
-    return None if measure is None else f"{name} ({measure.fingerprint[:8]})"
 
 
 def _add_texts(frame: DataFrame, run: Run, split: str, data: Sequence[str]) -> None:

@@ -25,7 +25,15 @@ from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packa
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError, one_line
+from qa_arch.errors import (
+    ConfigError,
+    DataError,
+    QaArchError,
+    RunError,
+    UnavailableError,
+    named,
+    one_line,
+)
 from qa_arch.features.glove import fetch
 from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, user_path, write_atomic
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
@@ -170,17 +178,6 @@ def require_runnable(
     for job in jobs if here and missing is None else ():
         if job.config.glove.use:
             fetch(job.config.glove)
-
-
-@contextmanager
-def named(title: str) -> Iterator[None]:
-    """Let the errors in the block begin with ``title``, if there is one."""
-    try:
-        yield
-    except QaArchError as error:
-        if not title:
-            raise
-        raise type(error)(f"{title}: {error}") from error
 
 
 @contextmanager

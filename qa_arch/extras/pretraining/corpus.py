@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from qa_arch.config.schema import Config, Source
 from qa_arch.data import sources
 from qa_arch.data.files import TABLES, TEXTS, Paths, as_list, content_hash, expand
-from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line
+from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line, named
 from qa_arch.hub import interruption, retried
 
 LONGEST = 1 << 20
@@ -212,10 +212,8 @@ def require_files(config: Config) -> None:
             if scheme == "squad":
                 sources.require_present(rest, setting)
             elif scheme != "hub":
-                try:
+                with named(setting):
                     _text_files(item)
-                except DataError as error:
-                    raise DataError(f"{setting}: {error}") from None
 
 
 def identity(source: Source) -> str:
