@@ -79,8 +79,8 @@ class ShownRun:
         rows = self.rows
         if rows is None or np.isnan(rows.null_odds).all():
             return None
-        exact, _ = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
-        return thresholds(rows.null_odds, rows.span_f1, rows.answerable)[0] | {"exact": exact["score"]}
+        exact = thresholds(rows.null_odds, rows.span_exact, rows.answerable)
+        return thresholds(rows.null_odds, rows.span_f1, rows.answerable) | {"exact": exact["score"]}
 
     def confidence(self, kind: str) -> tuple[Floats, Any] | None:
         """Confidences of one kind of ``RELIABILITY``, and whether they were justified."""
