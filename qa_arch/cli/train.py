@@ -15,7 +15,6 @@ from qa_arch.config.check import key_of
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.schema import Config, recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted
-from qa_arch.data.splits import read_once
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
 from qa_arch.process import launched
@@ -92,8 +91,7 @@ def run(args: argparse.Namespace) -> int:
         jobs.follow(planned[0])
         return 0
     log_errors = len(planned) > 1 and not args.debug
-    with read_once():
-        records = [jobs.train(job, log_errors=log_errors) for job in planned]
+    records = [jobs.train(job, log_errors=log_errors) for job in planned]
     _print_results(planned, records, compared=bool(args.models))
     return 0 if all(record.status == "ok" for record in records) else 1
 

@@ -12,8 +12,6 @@ import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from itertools import chain, combinations, permutations
 from math import isclose
@@ -33,20 +31,6 @@ DRAWS = 20
 """Draws of a split that is to have answerable and unanswerable questions in every part."""
 
 
-_LAST: ContextVar[list[tuple[Data, dict[str, QuestionSet]]] | None] = ContextVar("_LAST", default=None)
-"""Within ``read_once``, what ``load_splits`` returned last."""
-
-
-@contextmanager
-def read_once() -> Iterator[None]:
-    """Read and split the data of runs that follow each other once, if it is the same."""
-    token = _LAST.set([])
-    try:
-        yield
-    finally:
-        _LAST.reset(token)
-
-
 def load_splits(data: Data) -> dict[str, QuestionSet]:
     """Open train, calibration and dev of a run, in this order; splits without data are omitted.
 
@@ -57,9 +41,6 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
     Raises DataError if a source has no passages or two sets share an article, ConfigError if nothing can be
     held out.
     """
-    last = _LAST.get()
-    if last and last[0][0] == data:
-        return dict(last[0][1])
     for setting, source in data.opened.items():
         require_passages(source, setting)
     sets = {"train": _open(data.train, "train", data)}
@@ -78,8 +59,6 @@ def load_splits(data: Data) -> dict[str, QuestionSet]:
     if "data.dev" in data.opened:
         sets["dev"] = _open(data.opened["data.dev"], "dev", data)
     require_disjoint(**sets, **closed_dev(data))
-    if last is not None:
-        last[:] = [(data, dict(sets))]
     return sets
 
 

@@ -1,7 +1,6 @@
 """Disk cache of what is slow to compute: one file per content hash.
 
-It holds feature tables (Arrow files, memory-mapped when read), word vectors, teachers' logits and scores of
-heuristics.
+It holds feature tables, word vectors, teachers' logits and scores of heuristics.
 
 The file name is the hash of all inputs, so a changed setting misses the cache and nothing has to be
 invalidated. Files are written under a temporary name and renamed: an interrupted build leaves nothing behind,
@@ -14,17 +13,15 @@ import hashlib
 import json
 import logging
 import os
-import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import pyarrow as pa
 import tokenizers
-from numpy.typing import NDArray
 from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from qa_arch.config.schema import Features
 from qa_arch.errors import ConfigError, QaArchError
@@ -69,7 +66,7 @@ def windows_of(
         "tokenizers": tokenizers.__version__,  # versions may tokenise differently with the same vocabulary
     }
     return read_or_build(
-        cache_file(cache_dir, key_parts, ".arrow"),
+        cache_file(cache_dir, key_parts, ".features"),
         "features",
         read=read,
         build=lambda: prepare(questions, tokenizer, **lengths),
@@ -93,7 +90,7 @@ def read_or_build(
     if path.exists():
         try:
             return read(path)
-        except (pa.ArrowException, SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
             log.warning("%s is damaged (%s): rebuilding the %s", path, error, what)
     built = build()
     try:
@@ -138,49 +135,25 @@ def tokenizer_hash(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def write(path: Path, table: FeatureTable) -> None:
-    """Write one record batch with a single row of list columns, since columns differ in length."""
-    arrays = {name: getattr(table, name) for name in array_names()}
-    # Booleans as bytes: Arrow packs them into bits, which cannot be memory-mapped.
-    storable = {n: v.view(np.uint8) if v.dtype == bool else v for n, v in arrays.items()}
-    columns = {name: _one_row(pa.array(values)) for name, values in storable.items()}
-    columns["vocabulary"] = _one_row(pa.array(table.vocabulary, pa.large_string()))
-    metadata = {
+    """Write the arrays of ``table``, and all else as JSON in the array ``rest``."""
+    rest = {
         "template": asdict(table.template),
+        "vocabulary": table.vocabulary,
         "truncated_questions": table.truncated_questions,
         "lost_answers": table.lost_answers,
-        "checksum": _checksum(arrays.values(), table.vocabulary),
     }
-    batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-    schema = batch.schema.with_metadata({"facts": json.dumps(metadata)})
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+    arrays = {name: np.ascontiguousarray(getattr(table, name)) for name in array_names()}
+    write_sealed(path, save({**arrays, "rest": np.frombuffer(json.dumps(rest).encode(), np.uint8)}))
 
 
 def read(path: Path) -> FeatureTable:
-    """Read a table; its arrays are views of the mapped file. Raises ValueError if the file is damaged."""
-    with pa.memory_map(str(path)) as source, pa.ipc.open_file(source) as reader:
-        batch = reader.get_batch(0)
-        metadata = json.loads(reader.schema.metadata[b"facts"])
-    arrays = {name: batch.column(name).values.to_numpy(zero_copy_only=True) for name in array_names()}
-    arrays["answerable"] = arrays["answerable"].view(bool)
-    words = tuple(batch.column("vocabulary").values.to_pylist())
-    if _checksum(arrays.values(), words) != metadata.pop("checksum"):
-        raise ValueError("its checksum does not match its content")
-    parts = metadata.pop("template")
+    """Read a table. Raises ValueError if the file is damaged."""
+    arrays: dict[str, Any] = load(read_sealed(path))
+    rest = json.loads(arrays.pop("rest").tobytes())
+    parts, words = rest.pop("template"), tuple(rest.pop("vocabulary"))
     for place in ("before", "between", "after"):
         parts[place] = tuple(Special(*token) for token in parts[place])
-    return FeatureTable(template=Template(**parts), vocabulary=words, **arrays, **metadata)
-
-
-def _one_row(values: pa.Array) -> pa.Array:
-    return pa.LargeListArray.from_arrays(pa.array([0, len(values)], pa.int64()), values)
-
-
-def _checksum(arrays: Iterable[NDArray], words: Iterable[str]) -> int:
-    total = zlib.crc32("\n".join(words).encode())
-    for values in arrays:
-        total = zlib.crc32(np.ascontiguousarray(values).data, total)
-    return total
+    return FeatureTable(template=Template(**parts), vocabulary=words, **arrays, **rest)
 
 
 def require_same_tokens(

@@ -2,8 +2,8 @@
 
 The windows equal those of ``tokenizer(question, context, truncation="only_second", stride=...,
 return_overflowing_tokens=True)``, but each passage is tokenised only once for all its questions. They are
-stored unpadded, in flat arrays that can be memory-mapped: a window is a row that refers to a question and to
-a slice of a passage, and ``assemble`` joins the two.
+stored unpadded, in flat arrays: a window is a row that refers to a question and to a slice of a passage, and
+``assemble`` joins the two.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def check_ids(table: FeatureTable, vocab_size: int, encoder: str) -> None:
 
 
 def array_names() -> tuple[str, ...]:
-    """Array fields of FeatureTable, in storage order."""
+    """Array fields of FeatureTable."""
     not_arrays = {"template", "vocabulary", "truncated_questions", "lost_answers"}
     return tuple(f.name for f in fields(FeatureTable) if f.name not in not_arrays)
 

@@ -333,19 +333,16 @@ class Reliability:
     """Expected calibration error (Naeini et al. 2015) in percent: count-weighted mean gap between the two."""
 
 
-def thresholds(
-    odds: Floats, value: Floats, answerable: Bools, *, points: int = POINTS
-) -> tuple[dict[str, Floats], float | None]:
-    """Curves over rising null thresholds, in percent, and the area under the risk-coverage curve (Geifman &
-    El-Yaniv 2017), None if the curves end early.
+def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = POINTS) -> dict[str, Floats]:
+    """Curves over rising null thresholds, in percent.
 
     There is a point at every cut between distinct null odds, at most ``points`` of them, evenly spaced by
-    rank. Questions with NaN odds are never abstained from. The curves:
+    rank. Questions with NaN odds are never abstained from. The curves end before an answerable question of
+    unknown (NaN) value:
 
     - ``threshold``: the null threshold itself
     - ``coverage``: share of the questions that are answered
     - ``score``: mean over all questions of the value of the span, or 1 for a correct abstention
-    - ``has_answer``, ``no_answer``: ``score`` over answerable and unanswerable questions; NaN without any
     - ``risk``: 100 minus the mean value of the answered questions; a false answer has value 0
     - ``precision``: share of the abstentions that are correct; 100 without abstentions
     - ``recall``: share of the unanswerable questions that are abstained from; NaN without any
@@ -362,27 +359,23 @@ def thresholds(
     answer_gain = _cumulative(np.where(answerable, value, 0.0))[cuts]
     chance_gain = _cumulative(np.where(answerable, 0.0, value))[cuts]  # e.g. "the", empty once normalised
     passed_unanswerable = _cumulative(~answerable)[cuts]
-    total_answerable, total_unanswerable = int(answerable.sum()), int((~answerable).sum())
+    total_unanswerable = int((~answerable).sum())
     abstained_unanswerable = total_unanswerable - passed_unanswerable
     abstained = n - cuts
     with np.errstate(invalid="ignore", divide="ignore"):
-        risk = np.where(cuts > 0, 100 * (1 - answer_gain / np.maximum(cuts, 1)), np.nan)
         curves = {
             "threshold": np.append(odds[0] - 1, odds[cuts[1:] - 1]),
             "coverage": 100 * cuts / n,
             "score": 100 * (answer_gain + chance_gain + abstained_unanswerable) / n,
-            "has_answer": 100 * answer_gain / np.float64(total_answerable),
-            "no_answer": 100 * (chance_gain + abstained_unanswerable) / np.float64(total_unanswerable),
-            "risk": risk,
+            "risk": np.where(cuts > 0, 100 * (1 - answer_gain / np.maximum(cuts, 1)), np.nan),
             "precision": np.where(
                 abstained > 0, 100 * abstained_unanswerable / np.maximum(abstained, 1), 100.0
             ),
             "recall": 100 * abstained_unanswerable / np.float64(total_unanswerable),
         }
-    area = None if len(unknown) else float(np.sum(risk[1:] * np.diff(cuts)) / n)
     evenly_spaced = np.linspace(0, len(cuts) - 1, min(len(cuts), points))
     selected = np.unique(evenly_spaced.round().astype(np.int64))
-    return {name: curve[selected] for name, curve in curves.items()}, area
+    return {name: curve[selected] for name, curve in curves.items()}
 
 
 def reliability(confidence: Floats, true: Bools) -> Reliability:
@@ -434,7 +427,8 @@ def auroc_values(score: Floats, positive: Bools) -> Floats | None:
 
 
 def area_values(odds: Floats, value: Floats, answerable: Bools) -> Floats:
-    """Per-question values whose mean is the area under the risk-coverage curve (0..1), shape (N,).
+    """Per-question values (0..1), shape (N,), whose mean is the area under the risk-coverage curve (Geifman &
+    El-Yaniv 2017).
 
     With k_q questions answered no later than q, whose loss is l_q, the area is Σ_q l_q h_q / N, where h_q
     sums 1 / k over the cuts from k_q on. A question adds its own term and to the coverage of all later ones.

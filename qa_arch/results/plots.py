@@ -108,8 +108,8 @@ class ShownRun:
 
 
 def _curves(rows: Questions, odds: Floats) -> dict[str, Floats]:
-    exact, _ = thresholds(odds, rows.span_exact, rows.answerable)
-    return thresholds(odds, rows.span_f1, rows.answerable)[0] | {"exact": exact["score"]}
+    exact = thresholds(odds, rows.span_exact, rows.answerable)
+    return thresholds(odds, rows.span_f1, rows.answerable) | {"exact": exact["score"]}
 
 
 @dataclass(frozen=True, eq=False)

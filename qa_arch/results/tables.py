@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from html import escape
 from math import inf, isfinite
 from textwrap import fill as fill_text
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
 
@@ -303,38 +303,33 @@ def _text(table: Table, width: int | None) -> str:
     from rich.table import Table as RichTable
 
     lines = cells(table)
-    layout = fit(table.columns, lines, width or inf)
+    places, widths, left_out = fit(table.columns, lines, width or inf)
     drawn = RichTable(title=table.title or None, title_justify="left")
-    for place, column_width in zip(layout.places, layout.widths, strict=True):
+    for place, column_width in zip(places, widths, strict=True):
         column = table.columns[place]
         drawn.add_column(
             column.heading, justify="left" if column.left else "right", overflow="fold", width=column_width
         )
     for row in lines[1:]:
-        drawn.add_row(*(row[place] for place in layout.places))
+        drawn.add_row(*(row[place] for place in places))
     page = io.StringIO()
-    console = Console(file=page, width=width or _frame_width(layout.widths), markup=False, emoji=False)
+    console = Console(file=page, width=width or _frame_width(widths), markup=False, emoji=False)
     console.print(drawn)
     if width is None:
         return page.getvalue() + "".join(f"  {note}\n" for note in table.notes)
     notes = list(table.notes)
-    if layout.left_out:
-        shown = f"not shown in {width} characters: {', '.join(layout.left_out)}"
+    if left_out:
+        shown = f"not shown in {width} characters: {', '.join(left_out)}"
         notes.append(f"{shown}; a wider terminal or a pipe (| cat) has every column")
     wrapped = (fill_text(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes)
     return page.getvalue() + "".join(f"{note}\n" for note in wrapped)
 
 
-class ShownColumns(NamedTuple):
-    """Columns that fit: their indices in the table, their widths, and the headings of those left out."""
-
-    places: Sequence[int]
-    widths: Sequence[int]
-    left_out: Sequence[str]
-
-
-def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float) -> ShownColumns:
-    """Lay out ``cells``, headings first, in ``width`` characters."""
+def fit(
+    columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float
+) -> tuple[list[int], list[int], list[str]]:
+    """Lay out ``cells``, headings first, in ``width`` characters: the indices of the columns that fit, their
+    widths, and the headings of those left out."""
     texts = [[row[place] for row in cells] for place in range(len(columns))]
     least = [_least_width(column, *text) for column, text in zip(columns, texts, strict=True)]
     places = list(range(len(columns)))
@@ -345,7 +340,7 @@ def fit(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: float)
     widths = [least[place] for place in places]
     while _frame_width(widths) < width and (short := [n for n, own in enumerate(widths) if own < natural[n]]):
         widths[min(short, key=widths.__getitem__)] += 1  # spare width goes to the narrowest first
-    return ShownColumns(places, widths, left_out)
+    return places, widths, left_out
 
 
 def _least_width(column: Column, heading: str, *cells: str) -> int:

@@ -17,7 +17,6 @@ from qa_arch.cli.runs import next_steps
 from qa_arch.config.compose import compose
 from qa_arch.config.machine import lost_logger, with_machine
 from qa_arch.config.schema import validate
-from qa_arch.data.splits import load_splits
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import read_yaml, write_atomic
 from qa_arch.provenance import identify
@@ -28,13 +27,11 @@ from qa_arch.training.checkpoint import LAST
 
 @pytest.fixture
 def stub_training(monkeypatch):
-    """Replace training: read the data, take over the folder and write a record; models in ``stub.failing``
-    raise."""
-    stub = SimpleNamespace(calls=[], failing=(), read=[])
+    """Replace training: take over the folder and write a record; models in ``stub.failing`` raise."""
+    stub = SimpleNamespace(calls=[], failing=())
 
     def train(config, *, folder, resume=False, trusted=(), options=(), take_over=None):
         name = str(config.model["name"])
-        stub.read.append(load_splits(config.data)["train"])
         if take_over is not None:
             take_over()
         stub.calls.append((name, resume))
@@ -331,7 +328,6 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert stub_training.calls == [("albert", False), ("bert", False)]
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
-    assert stub_training.read[0] is stub_training.read[1]
     for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
         assert qa_arch("train", *refused, *settings)[0] == 2
     assert len(stub_training.calls) == 2

@@ -12,6 +12,7 @@ from qa_arch.errors import DataError
 from qa_arch.metrics.abstention import (
     BOUNDS,
     answerable_probability,
+    area_values,
     at_thresholds,
     best_texts,
     calibrated_threshold,
@@ -353,8 +354,6 @@ def scores_at(odds, value, answerable, threshold):
     return {
         "coverage": mean(answered),
         "score": mean(scores),
-        "has_answer": mean([s for s, h in zip(scores, answerable, strict=True) if h]),
-        "no_answer": mean([s for s, h in zip(scores, answerable, strict=True) if not h]),
         "risk": 100 - mean(answer_values) if answer_values else NAN,
         "precision": mean(correct_abstentions) if correct_abstentions else 100.0,
         "recall": mean([s for s, h in zip(abstained, answerable, strict=True) if not h]),
@@ -364,7 +363,7 @@ def scores_at(odds, value, answerable, threshold):
 @pytest.mark.parametrize("seed", range(3))
 def test_threshold_curves_match_scoring_question_by_question(seed):
     columns = odds_with_ties(seed)
-    curves, _ = thresholds(*columns, points=1000)
+    curves = thresholds(*columns, points=1000)
     assert len(curves["threshold"]) == len(set(columns[0])) + 1
     for index, threshold in enumerate(curves["threshold"]):
         expected = scores_at(*columns, threshold)
@@ -378,26 +377,25 @@ def test_area_is_the_mean_risk_over_coverages():
         np.array([True] * 3 + [False]),
     )
     risks = [0, 50, 100 / 3, 50]
-    assert thresholds(odds, value, answerable)[1] == pytest.approx(sum(risks) / 4)
+    assert 100 * area_values(odds, value, answerable).mean() == pytest.approx(sum(risks) / 4)
 
 
 def test_curves_end_at_an_unknown_value():
     odds, answerable = np.array([-3.0, -2, -1, 0, 1]), np.array([True, False, True, True, True])
-    curves, area = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
+    curves = thresholds(odds, np.array([1, NAN, 0.5, NAN, 1]), answerable)
     assert curves["threshold"].tolist() == [-4, -3, -2, -1]  # the value of the unanswerable question is 0
-    assert area is None
     assert curves["score"].tolist() == [20, 40, 20, 30]
 
 
 @pytest.mark.parametrize("answerable", [True, False])
 def test_sets_with_a_single_kind_of_question(answerable):
-    curves, _ = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))
-    assert np.isnan(curves["no_answer"] if answerable else curves["has_answer"]).all()
+    curves = thresholds(np.array([0.0, 1.0]), np.array([1.0, 0.0]), np.array([answerable] * 2))
+    assert np.isnan(curves["recall"]).all() == answerable
     assert not np.isnan(curves["score"]).any()
 
 
 def test_nan_odds_never_abstain_and_infinite_ones_always():
-    curves, _ = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
+    curves = thresholds(np.array([NAN, math.inf]), np.array([1.0, 0.0]), np.array([True, True]))
     assert curves["threshold"].tolist()[1:] == [-math.inf, math.inf]
     assert curves["score"].tolist() == [0, 50, 50]
 

@@ -11,7 +11,7 @@ import pytest
 from qa_arch import effects as effects_of
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.metrics.abstention import area_values, auroc, auroc_values, fit_threshold, thresholds
+from qa_arch.metrics.abstention import area_values, auroc, auroc_values, fit_threshold
 from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import (
     CALIBRATION,
@@ -293,7 +293,7 @@ def test_threshold_free_measures_match_the_pairwise_comparison(with_articles, me
     runs = load_aligned(b.runs, "dev")
     area = {
         "auroc": lambda run: 100 * auroc(-run.null_odds, run.answerable),
-        "aurc": lambda run: thresholds(run.null_odds, run.span_f1, run.answerable)[1],
+        "aurc": lambda run: 100 * area_values(run.null_odds, run.span_f1, run.answerable).mean(),
         "forced_f1": lambda run: 100 * run.span_f1[run.answerable].mean(),
     }[measure]
     assert row[f"{measure}_mean"] == pytest.approx(np.mean([area(run) for run in runs]), abs=1e-6)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from qa_arch import hub
 from qa_arch.cli.recipes import add_evaluate
@@ -12,10 +17,14 @@ from qa_arch.cli.runs import DEVICE, add_options, open_predictor
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus
 from qa_arch.extras.pretraining.manifest import EXTRA
+from qa_arch.features.words import CHUNK, backend_of, fit, split, tokenize_fn, unlimited, word_of
 from qa_arch.files import replacing_folder, write_json
 from qa_arch.nn.encoder_configs import resolve
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text, two_decimals
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CORPUS = "text files or folders (a blank line ends a document), squad:FILE or hub:NAME[:COLUMN]"
 KINDS = {"wordpiece": "wordpiece", "bpe": "byte_bpe", "unigram": "unigram"}
@@ -98,7 +107,6 @@ def _compare(args: argparse.Namespace) -> int:
                 f"TOKENIZER {place}: no such folder, not downloaded before, and {problem}; name a folder"
                 " with a tokenizer.json, or download it once while online"
             )
-    from qa_arch.extras.pretraining.tokenizer_figures import figures
     from qa_arch.models.store import open_tokenizer
 
     tokenizers = {place: open_tokenizer(place, setting="TOKENIZER") for place in args.tokenizers}
@@ -123,6 +131,50 @@ def _compare(args: argparse.Namespace) -> int:
     ]
     print_table(Table("Tokenizers", columns, rows, notes), form=args.format)
     return 0
+
+
+def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> dict[str, float]:
+    """Statistics over one or more non-blank documents; words are those of ``features.words``.
+
+    ``vocabulary`` includes special tokens, ``tokens`` and ``tokens_per_word`` do not. ``unsplit`` is the
+    percentage of words that are a single token or share one with others; ``unknown``, of words with an
+    unknown token. ``p50``, ``p95`` and ``longest`` are tokens per document, special tokens included. Raises
+    DataError for invalid Unicode, ConfigError for a slow tokenizer.
+    """
+    lengths = []
+    n_words = unsplit = unknown = 0
+    stream = iter(documents)
+    with unlimited(backend_of(tokenizer)) as backend:
+        to_pieces = tokenize_fn(backend)
+        while texts := list(islice(stream, CHUNK)):
+            words, pieces = split(texts), to_pieces(texts)
+            text = np.repeat(np.arange(len(texts)), pieces.count)
+            start, end = fit(words.base[text] + pieces.start, words.base[text] + pieces.end, words)
+            tokens_of = np.bincount(word_of(start, end, text, words), minlength=len(words.start))
+            is_unknown, has_unknown = pieces.ids == tokenizer.unk_token_id, np.zeros(len(words.start), bool)
+            first = np.searchsorted(words.end, start[is_unknown], "right")
+            stop = np.searchsorted(words.start, end[is_unknown])
+            for span in map(slice, first, stop):  # an unknown token may cover several words
+                has_unknown[span] = True
+            lengths.append(pieces.count)
+            n_words += len(words.start)
+            unsplit += int((tokens_of <= 1).sum())
+            unknown += int(has_unknown.sum())
+        length = np.concatenate(lengths)
+        tokens, n_special = int(length.sum()), backend.num_special_tokens_to_add(False)
+    p50, p95, longest = np.percentile(length + n_special, (50, 95, 100), method="inverted_cdf").tolist()
+    return {
+        "vocabulary": len(tokenizer),
+        "documents": len(length),
+        "words": n_words,
+        "tokens": tokens,
+        "tokens_per_word": tokens / n_words,
+        "unsplit": 100 * unsplit / n_words,
+        "unknown": 100 * unknown / n_words,
+        "p50": p50,
+        "p95": p95,
+        "longest": longest,
+    }
 
 
 def _ask(args: argparse.Namespace) -> int:

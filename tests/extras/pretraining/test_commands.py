@@ -12,10 +12,9 @@ from kills import contents
 from transformers import AutoTokenizer
 
 from qa_arch.cli.runs import next_steps
-from qa_arch.extras.pretraining import recipe, tokenizer_figures
-from qa_arch.extras.pretraining.commands import KINDS
+from qa_arch.extras.pretraining import commands, recipe
+from qa_arch.extras.pretraining.commands import KINDS, figures
 from qa_arch.extras.pretraining.corpus import Corpus
-from qa_arch.extras.pretraining.tokenizer_figures import figures
 from qa_arch.features import tokenizers
 from qa_arch.qa.loading import load_predictor
 from qa_arch.records import read_record
@@ -65,7 +64,7 @@ def test_word_inside_a_larger_piece_is_not_split():
 
 def test_chunk_size_and_truncation_do_not_change_figures(families, monkeypatch):
     expected = {name: figures(tokenizer, TEXTS) for name, tokenizer in families.items()}
-    monkeypatch.setattr(tokenizer_figures, "CHUNK", 7)
+    monkeypatch.setattr(commands, "CHUNK", 7)
     for tokenizer in families.values():
         tokenizer.backend_tokenizer.enable_truncation(5)
     assert {name: figures(tokenizer, iter(TEXTS)) for name, tokenizer in families.items()} == expected
