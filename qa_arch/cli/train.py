@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import get_args
@@ -13,6 +14,7 @@ from typing import get_args
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, report_missing
 from qa_arch.config.check import key_of
 from qa_arch.config.find import use_config_dir
+from qa_arch.config.machine import refuse_single_run
 from qa_arch.config.schema import Config, recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.data.splits import read_once
@@ -104,7 +106,11 @@ def _plan(args: argparse.Namespace) -> list[Job]:
     names = ALL_MODELS if args.models == "all" else [name.strip() for name in args.models.split(",")]
     if not all(names) or len(set(names)) < len(names):
         raise ConfigError(f"--models {args.models}: name each model once")
-    return [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
+    planned = [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
+    for job in planned if len(planned) > 1 else ():
+        refuse_single_run(job.config.logger)
+        os.environ.pop("WANDB_RUN_ID", None)  # as of the points of a sweep
+    return planned
 
 
 def _warn_of_max_steps(config: Config, overrides: Sequence[str]) -> None:

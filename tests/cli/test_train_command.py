@@ -332,7 +332,8 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
     assert stub_training.read[0] is stub_training.read[1]
-    for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
+    of_one_run = ["--models", "albert,bert", "logger=wandb", "logger.id=x"]
+    for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"], of_one_run):
         assert qa_arch("train", *refused, *settings)[0] == 2
     assert len(stub_training.calls) == 2
 
