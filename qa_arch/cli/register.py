@@ -39,6 +39,13 @@ def run(args: argparse.Namespace) -> int:
     configs = _compose(args.plan, arms, seeds, folder)
     (first, *_) = configs[next(iter(arms))].values()
     sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))
+    firsts = {name: asdict(next(iter(arm.values()))) for name, arm in configs.items()}
+    for name, config in firsts.items():
+        if absent := [own for own, places in provenance.own_packages(config).items() if not places]:
+            raise ConfigError(
+                f"{args.plan}: arm {name}: there is no package {absent[0]}; name the folder that holds it"
+                f" with --config-dir DIR --trust {absent[0]}"
+            )
     runs = {
         name: {str(seed): provenance.identify(asdict(config)).settings_hash for seed, config in arm.items()}
         for name, arm in configs.items()
@@ -58,12 +65,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"{target}: already registered, nothing changed")
         return 0
     commit, dirty = provenance.commit()
+    code = provenance.code_hash({})
     registration = Registration(
         date=provenance.now(),
         commit=f"{commit}, changed" if dirty else commit,
         sets=described,
         runs=runs,
-        code=provenance.code_hash(),
+        code=code,
+        own={name: own for name, config in firsts.items() if (own := provenance.code_hash(config)) != code},
     )
     write_json(target, asdict(registration))
     print(f"{counted(len(arms), 'arm')} of {counted(len(seeds), 'seed')}: {target}")
