@@ -87,9 +87,6 @@ PACKAGES = (
     *("pytorch-lightning", "hydra-core", "wandb", "numpy", "pyarrow"),
 )
 
-LIGHTNING = CALLBACKS.partition(".")[0]
-"""Its version is among those of ``PACKAGES``, whose code is not hashed."""
-
 EXPERIMENTS = Path("experiments")
 """Folder in the root of a checkout; one subfolder per experiment."""
 DEV_ACCESS_LOG = "dev_openings.jsonl"
@@ -199,12 +196,9 @@ def code_hash(config: Mapping[str, Any]) -> str:
 
 
 def own_packages(config: Mapping[str, Any]) -> dict[str, list[Path]]:
-    """The user's packages whose classes a config names: name -> folders, or file; none if it is not here.
-
-    Loggers are left out, as they do not change a score.
-    """
+    """Packages of the user that a config names, but for loggers: name -> folders or file, none if missing."""
     named = re.findall(r"'_target_': '(\w+)\.", str({**config, "logger": None}))
-    return {name: _places(name) for name in sorted({*named} - {*TRUSTED, LIGHTNING})}
+    return {name: _places(name) for name in sorted({*named} - {*TRUSTED, CALLBACKS.partition(".")[0]})}
 
 
 def _places(package: str) -> list[Path]:

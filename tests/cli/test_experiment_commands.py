@@ -92,7 +92,7 @@ def test_code_of_an_own_package_is_registered_with_the_arm_that_names_it(
     write_atomic(tmp_path / "conf/optim/slow.yaml", "lr: 1e-5\n")
     path = plan(f"arms: {{plain: {CLOSED}, near: {CLOSED} model._target_=near.model.Near}}\nseeds: [13]\n")
     code, _, err = qa_arch("register", path)
-    assert (code, "arm near: there is no package near; name the folder" in err) == (2, True), err
+    assert (code, "there is no package near; name the folder" in err) == (2, True), err
     code, _, err = qa_arch("register", path, "--config-dir", "conf", "--trust", "near")
     assert code == 0, err
     registration, plain = read_registration(path.parent), read_record(closed_run)
@@ -143,8 +143,14 @@ def test_committed_records_of_a_registered_experiment_are_the_registered_runs(fo
     ("text", "message"),
     [
         ("arms: [", "is not valid YAML"),
-        ("seeds: [13]", "needs arms"),
-        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "needs seeds"),
+        ("seeds: [13]", "missing arms"),
+        ("arms: {}\nseeds: [13]", "needs arms"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "seeds: expected a list"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: [13]\nseed: [14]", "(did you mean 'seeds'?)"),
+        (
+            f"arms:\n  a: {CLOSED}\n  a: {CLOSED} loss=twins\nseeds: [13]",
+            "line 3, column 3: 'a' is given twice",
+        ),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
         (f"arms: {{a: {CLOSED}}}\nseeds: [13, 13]", "seeds lists a seed twice"),
         (f"arms: {{a: {CLOSED} seed=5}}\nseeds: [13]", "arm a: contains seed="),
