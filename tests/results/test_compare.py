@@ -316,8 +316,22 @@ def test_experiments_on_disjoint_articles_are_pooled(qa_arch):
         figures = (row["delta"], row["delta_95_low"], row["delta_95_high"])
         assert tuple(round(value, 1) for value in figures) == expected
         assert row["units"] == 31
+    stated = "experiment 2: 5 seeds of A, 5 seeds of B; intervals of differences and p: over 15 articles"
+    assert any(note.startswith(stated) for note in table["notes"])
     code, _, err = qa_arch("compare", *first, *first, "--pool")
     assert (code, "share 6078 questions" in err) == (5, True), err
+
+
+def test_experiments_of_other_units_are_not_pooled(two_seeds, make_run):
+    """Articles of one and questions of the other would be added up."""
+    _, poor, good, questions = two_seeds
+    rows = {"article": (np.arange(120) % 12).tolist()}
+    known = [make_run(f"{model}-known", questions, model=model, rows=rows) for model in ("poor", "good")]
+    other = two_systems(*(find_runs([folder]) for folder in known))
+    with pytest.raises(RunError, match=r"1: questions, 2: articles\); add --unit question"):
+        pooled_table([(poor, good), other])
+    with pytest.raises(RunError, match="share 120 questions"):
+        pooled_table([(poor, good), other], unit="question")
 
 
 def test_overlap_with_the_training_data_is_noted_with_every_test(two_seeds):
@@ -379,7 +393,8 @@ def test_intervals_over_few_articles_are_noted(two_seeds, articles, noted):
     _, a, b, _ = two_seeds
     for run in (path for path, _ in [*a.runs, *b.runs]):
         write_questions(run, {**read_questions(run), "article": (np.arange(120) % articles).tolist()})
-    for table in (pair_table(a, b), effects_table(samples_of([a, b], "dev"), a.label)):
+    compared = effects_table(samples_of([a, b], "dev"), a.label)
+    for table in (pair_table(a, b), compared, pooled_table([(a, b)])):
         assert f"with only {articles} articles intervals are very wide" in " ".join(table.notes) or not noted
         assert ("intervals are very wide" in " ".join(table.notes)) == noted
 
