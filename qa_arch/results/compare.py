@@ -424,9 +424,8 @@ def pooled_table(
     RunError if two experiments share questions, or differ in the sampling unit.
     """
     loaded = [samples_of([replace(a, label="A"), replace(b, label="B")], split, unit) for a, b in pairs]
-    if len({samples.unit for samples in loaded}) > 1:
-        units = ", ".join(f"{n}: {samples.unit}s" for n, samples in enumerate(loaded, 1))
-        raise RunError(f"--pool: the experiments differ in sampling units ({units}); add --unit question")
+    if len({*(units := [f"{samples.unit}s" for samples in loaded])}) > 1:
+        raise RunError(f"--pool: the sampling units differ ({', '.join(units)}); add --unit question")
     seen: dict[str, str] = {}
     names = [f"{b.label} - {a.label}" for a, b in pairs]
     for index, samples in enumerate(loaded):
@@ -484,8 +483,10 @@ def power_table(
     twice as many) and calibration articles, assuming the variances of the systems against ``baseline``.
 
     RunError without a system other than the baseline, or without a system of several runs; ConfigError for
-    ``calibration`` if the runs or the measure have no threshold that varies.
+    ``units`` over questions, and ``calibration`` if the runs or the measure have no threshold that varies.
     """
+    if units and samples.unit == "question":
+        raise ConfigError("--articles: the rows of these runs do not know several articles; leave it out")
     tested = effects(samples, baseline, measure, None)
     if not any(row.effect.variance.seeds for row in tested):
         raise RunError("power needs a baseline and another system, one of them with several seeds")

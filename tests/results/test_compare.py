@@ -328,7 +328,7 @@ def test_experiments_of_other_units_are_not_pooled(two_seeds, make_run):
     rows = {"article": (np.arange(120) % 12).tolist()}
     known = [make_run(f"{model}-known", questions, model=model, rows=rows) for model in ("poor", "good")]
     other = two_systems(*(find_runs([folder]) for folder in known))
-    with pytest.raises(RunError, match=r"1: questions, 2: articles\); add --unit question"):
+    with pytest.raises(RunError, match=r"questions, articles\); add --unit question"):
         pooled_table([(poor, good), other])
     with pytest.raises(RunError, match="share 120 questions"):
         pooled_table([(poor, good), other], unit="question")
@@ -496,6 +496,12 @@ def test_power_refuses_calibration_articles_that_change_nothing(answer, qa_arch)
     options = ("--baseline", "bert", "--measure", "forced_f1", "--calibration-articles", "8")
     code, _, error = qa_arch("power", ANSWER, *options)
     assert (code, "--calibration-articles: no variance" in error) == (2, True)
+
+
+def test_power_refuses_articles_where_questions_are_drawn(two_seeds):
+    _, poor, good, _ = two_seeds
+    with pytest.raises(ConfigError, match="--articles: the rows of these runs do not know several articles"):
+        power_table(samples_of([poor, good], "dev"), poor.label, runs=(5,), units=(48,))
 
 
 def test_power_names_the_runs_it_leaves_out(answer, qa_arch, tmp_path):
