@@ -195,6 +195,7 @@ def test_mismatched_question_rows_are_refused_by_name(make_run, question_set):
     ("arguments", "code", "message"),
     [
         (["{}", "{}/x"], 5, "A: these runs differ in more than the seed (model"),
+        (["{}/poor-*", "{}/poor-1"], 5, "/poor-1: is on both sides of the comparison"),
         (["{}/poor-*", "--baseline", "poor"], 5, "no other system is finished"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
