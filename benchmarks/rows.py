@@ -37,7 +37,7 @@ def describe_machine() -> dict[str, Any]:
     """Machine, versions and code; ``code`` is a hash of what is measured and of the benchmarks."""
     head, changed = commit()
     own = Path(__file__).parent
-    code = sha256(f"{code_hash()} {files_hash(own, own.glob('*.py'))}".encode()).hexdigest()
+    code = sha256(f"{code_hash({})} {files_hash(own, own.glob('*.py'))}".encode()).hexdigest()
     return {
         "processor": processor(),
         "isa": torch.backends.cpu.get_cpu_capability(),

@@ -176,8 +176,8 @@ def add_scores(
     the name of the set in it. Raises RunError if a held-out set is opened by a run that is not registered, or
     the run is gone.
     """
+    predictor, accesses = load(), []  # first, as it finds packages of the user, whose code is compared
     logs = _access_logs(folder, record, opened.questions.fingerprint, permission)
-    predictor, accesses = load(), []
     if logs:
         accesses.append(dev_access(folder.resolve().name, record.run_hash, opened.questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))

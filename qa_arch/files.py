@@ -91,7 +91,7 @@ def read_json(path: str | os.PathLike[str], remedy: str) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Read a YAML file of plain values, limited like those of ``parse_json``.
+    """Read a YAML file of plain values, limited like those of ``parse_json``, and without repeated keys.
 
     Raises DataError if the file cannot be read, ConfigError if it is not YAML.
     """
@@ -102,7 +102,17 @@ def read_yaml(path: Path) -> Any:
         most = left = max(len(text), 10_000)  # a short file may repeat its values by aliases
 
         class Loader(yaml.SafeLoader):
-            """Limits what the merge keys (``<<``) of mappings copy, before all of it is read."""
+            """Refuses a key that a mapping has twice, of which the first would be lost; and limits what merge
+            keys (``<<``) copy, before all of it is read."""
+
+            def compose_mapping_node(self, anchor: Any) -> Any:
+                node, seen = super().compose_mapping_node(anchor), set()
+                for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+                    if (key.tag, key.value) in seen and not key.tag.endswith(":merge"):
+                        problem = f"{key.value[:60]!r} is given twice"
+                        raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+                    seen.add((key.tag, key.value))
+                return node
 
             def flatten_mapping(self, node: Any) -> None:
                 nonlocal left

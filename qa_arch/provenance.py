@@ -23,11 +23,12 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from glob import glob, has_magic
 from hashlib import sha256
 from importlib import metadata
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,7 +36,7 @@ from qa_arch.config.check import from_mapping
 from qa_arch.config.find import conf_folder
 from qa_arch.config.machine import within
 from qa_arch.config.schema import defaults, recipe_of
-from qa_arch.config.target import TRUSTED
+from qa_arch.config.target import CALLBACKS, TRUSTED
 from qa_arch.data import sources
 from qa_arch.data.files import content_hash
 from qa_arch.errors import ConfigError, DataError, RunError
@@ -182,15 +183,31 @@ def commit() -> tuple[str | None, bool | None]:
         return None, None
 
 
-def code_hash() -> str:
-    """Hex SHA-256 over the code that trains and scores, and its configs: qa_arch, baselines and conf."""
-    baselines = find_spec("baselines")
-    places = (baselines and baselines.submodule_search_locations) or []
+def code_hash(config: Mapping[str, Any]) -> str:
+    """Hex SHA-256 over the code that trains and scores runs of ``config``: qa_arch, baselines, conf, and the
+    modules of the user's packages that it names (``own_packages``)."""
     total = sha256()
-    for folder in (Path(__file__).resolve().parent, *map(Path, places), conf_folder()):
+    for folder in (Path(__file__).resolve().parent, *_places("baselines"), conf_folder()):
         files = [path for path in folder.rglob("*") if path.suffix in (".py", ".yaml")]
         total.update(files_hash(folder, files).encode())
+    for place in chain(*own_packages(config).values()):
+        total.update(files_hash(place, _modules(place)).encode())
     return total.hexdigest()
+
+
+def own_packages(config: Mapping[str, Any]) -> dict[str, list[Path]]:
+    """Packages of the user that a config names, but for loggers: name -> folders or file, none if missing."""
+    named = re.findall(r"'_target_': '(\w+)\.", str({**config, "logger": None}))
+    return {name: _places(name) for name in sorted({*named} - {*TRUSTED, CALLBACKS.partition(".")[0]})}
+
+
+def _places(package: str) -> list[Path]:
+    spec = find_spec(package)
+    return [Path(it) for it in spec.submodule_search_locations or [str(spec.origin)]] if spec else []
+
+
+def _modules(place: Path) -> list[Path]:
+    return sorted(path for path in (place, *place.rglob("*.py")) if path.is_file())
 
 
 def versions(more: Sequence[str] = ()) -> dict[str, str]:
@@ -205,19 +222,13 @@ def versions(more: Sequence[str] = ()) -> dict[str, str]:
 
 
 def own_versions(config: Mapping[str, Any]) -> dict[str, str]:
-    """Versions of the user's packages whose classes a config names, or hashes of code that is not installed.
-
-    Loggers are left out, as they do not change a score.
-    """
-    versions, without_logger = {}, str({**config, "logger": None})
-    for name in set(re.findall(r"'_target_': '(\w+)\.", without_logger)) - set(TRUSTED):
+    """Versions of ``own_packages``, or hashes of code that is not installed."""
+    versions = {}
+    for name, places in own_packages(config).items():
         try:
             versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            spec = find_spec(name)
-            places = (spec.submodule_search_locations or [str(spec.origin)]) if spec else []
-            paths = sorted(path for place in places for path in (Path(place), *Path(place).rglob("*.py")))
-            code = b"\0".join(path.read_bytes() for path in paths if path.is_file())
+            code = b"\0".join(path.read_bytes() for place in places for path in _modules(place))
             versions[name] = sha256(code).hexdigest()[:10]
     return versions
 
@@ -241,7 +252,7 @@ def new_record(
         **identify(config, inputs)._asdict(),
         commit=head,
         dirty=dirty,
-        code=code_hash(),
+        code=code_hash(config),
         created=now(),
         versions=versions() | own_versions(config),
         **fields,
@@ -436,6 +447,8 @@ class Registration:
     """Name of an arm -> seed -> the run's ``settings_hash``."""
     code: str | None = None
     """Hash of the code that trains and scores (``provenance.code_hash``); None in the first registrations."""
+    own: dict[str, str] = field(default_factory=dict)
+    """That of each arm which names packages of the user."""
 
 
 def read_registration(folder: Path) -> Registration | None:
@@ -459,12 +472,14 @@ def require_registered(folder: Path, record: RunRecord, dev: str | None) -> None
         return
     read = {TRAIN: record.fingerprint(TRAIN), CALIBRATION: record.fingerprint(CALIBRATION), DEV: dev}
     others = [split for split, facts in registration.sets.items() if facts.get("fingerprint") != read[split]]
-    if not others and any(record.settings_hash in seeds.values() for seeds in registration.runs.values()):
-        for code, does in ((record.code, "was trained by"), (code_hash(), "would be scored by")):
-            if registration.code not in (None, code):
+    arm = next((arm for arm, by in registration.runs.items() if record.settings_hash in by.values()), None)
+    if not others and arm is not None:
+        pinned, own = registration.own.get(arm, registration.code), ", ".join(own_packages(record.config))
+        for code, does in ((record.code, "was trained by"), (code_hash(record.config), "would be scored by")):
+            if pinned not in (None, code):
                 raise ConfigError(
                     f"--final: the run {does} other code than {folder / REGISTERED} pins; train and score in"
-                    f" a checkout of commit {registration.commit}"
+                    f" a checkout of commit {registration.commit}{own and f', with {own} as registered'}"
                 )
         return
     what = f"other data: {' and '.join(others)}" if others else "other settings or another seed"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qa_arch.cli.runs import add_options
-from qa_arch.config.check import key_of
+from qa_arch.config.check import from_mapping, key_of
 from qa_arch.config.find import use_config_dir
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import read_yaml, write_json
@@ -19,6 +19,17 @@ from qa_arch.terminal import counted
 
 if TYPE_CHECKING:
     from qa_arch.config.schema import Config
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    """What the file of a plan holds."""
+
+    arms: dict[str, str]
+    """Name -> settings of its runs: ``KEY=VALUE ...``."""
+    seeds: list[int]
+    tuning: str | None = None
+    """What is tried before the arms are fixed; not registered."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +50,11 @@ def run(args: argparse.Namespace) -> int:
     configs = _compose(args.plan, arms, seeds, folder)
     (first, *_) = configs[next(iter(arms))].values()
     sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))
+    firsts = {name: asdict(next(iter(arm.values()))) for name, arm in configs.items()}
+    packages = {own: it for config in firsts.values() for own, it in provenance.own_packages(config).items()}
+    if absent := [name for name, places in packages.items() if not places]:
+        remedy = f"name the folder that holds it with --config-dir DIR --trust {absent[0]}"
+        raise ConfigError(f"{args.plan}: there is no package {absent[0]}; {remedy}")
     runs = {
         name: {str(seed): provenance.identify(asdict(config)).settings_hash for seed, config in arm.items()}
         for name, arm in configs.items()
@@ -58,12 +74,14 @@ def run(args: argparse.Namespace) -> int:
         print(f"{target}: already registered, nothing changed")
         return 0
     commit, dirty = provenance.commit()
+    code = provenance.code_hash({})
     registration = Registration(
         date=provenance.now(),
         commit=f"{commit}, changed" if dirty else commit,
         sets=described,
         runs=runs,
-        code=provenance.code_hash(),
+        code=code,
+        own={name: own for name, config in firsts.items() if (own := provenance.code_hash(config)) != code},
     )
     write_json(target, asdict(registration))
     print(f"{counted(len(arms), 'arm')} of {counted(len(seeds), 'seed')}: {target}")
@@ -104,14 +122,15 @@ def _compose(
     return configs
 
 
-def _read_plan(plan: Path) -> tuple[Mapping[str, str], list[int]]:
-    """Arms and seeds of the plan; raises ConfigError if either is missing or invalid."""
-    content = read_yaml(plan)
-    arms, seeds = (content.get(key) if isinstance(content, dict) else None for key in ("arms", "seeds"))
-    if not (isinstance(arms, dict) and all(isinstance(settings, str) for settings in arms.values()) and arms):
-        raise ConfigError(f"{plan}: needs arms, a mapping from names to settings of runs: KEY=VALUE ...")
-    if not (isinstance(seeds, list) and all(isinstance(seed, int) for seed in seeds) and seeds):
-        raise ConfigError(f"{plan}: needs seeds, a list of integers")
-    if len(set(seeds)) < len(seeds):
-        raise ConfigError(f"{plan}: seeds lists a seed twice; leave one out")
-    return {str(name): settings for name, settings in arms.items()}, seeds
+def _read_plan(path: Path) -> tuple[Mapping[str, str], list[int]]:
+    """Arms and seeds of the plan; raises ConfigError if it is invalid."""
+    content = read_yaml(path)
+    try:
+        plan = from_mapping(PlanFile, content)
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
+    if not (plan.arms and plan.seeds):
+        raise ConfigError(f"{path}: needs arms (NAME: KEY=VALUE ...) and seeds, at least one of each")
+    if len(set(plan.seeds)) < len(plan.seeds):
+        raise ConfigError(f"{path}: seeds lists a seed twice; leave one out")
+    return plan.arms, plan.seeds

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import get_args
@@ -13,6 +14,7 @@ from typing import get_args
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, report_missing
 from qa_arch.config.check import key_of
 from qa_arch.config.find import use_config_dir
+from qa_arch.config.machine import refuse_single_run
 from qa_arch.config.schema import Config, recipe_of, validate
 from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.errors import ConfigError, QaArchError
@@ -42,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " config, starts a new one if there is none, and does nothing if it is finished"
     )
     add("--machine", type=json.loads, help=argparse.SUPPRESS)  # of a sweep's point, as the sweep composed it
-    add("--if-exists", choices=get_args(IfExists), default="fail", help=if_exists)
+    add("--if-exists", choices=get_args(IfExists), help=if_exists)
     resume = "the same as --if-exists resume"
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
@@ -65,8 +67,9 @@ def run(args: argparse.Namespace) -> int:
 
         reason = "cannot be combined with -m; a sweep takes model=A,B and sweep.folder=DIR"
         refuse_options(args, ("models", "config_from", "folder"), reason)
-        if args.if_exists == "replace":
-            raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
+        if args.if_exists in ("replace", "fail"):
+            remedy = "a sweep keeps its results and continues; give another sweep.folder=DIR"
+            raise ConfigError(f"--if-exists {args.if_exists}: {remedy}")
         return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
     planned = _plan(args)
     missing: list[QaArchError] | None = [] if args.dry_run else None
@@ -98,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> list[Job]:
     """The jobs, in order."""
-    options = {"if_exists": args.if_exists, "config_dir": args.config_dir, "trust": args.trust}
+    options = {"if_exists": args.if_exists or "fail", "config_dir": args.config_dir, "trust": args.trust}
     if not args.models:
         options |= {"config_from": args.config_from, "folder": args.folder, "machine": args.machine}
         return [jobs.plan(args.overrides, **options)]
@@ -108,7 +111,11 @@ def _plan(args: argparse.Namespace) -> list[Job]:
     names = ALL_MODELS if args.models == "all" else [name.strip() for name in args.models.split(",")]
     if not all(names) or len(set(names)) < len(names):
         raise ConfigError(f"--models {args.models}: name each model once")
-    return [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
+    planned = [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
+    for job in planned if len(planned) > 1 else ():
+        refuse_single_run(job.config.logger)
+        os.environ.pop("WANDB_RUN_ID", None)  # as of the points of a sweep
+    return planned
 
 
 def _brief(config: Config) -> str:

@@ -83,7 +83,6 @@ NOT_FOR_SWEEPS = (
     SEARCHPATH,
     SOURCES,
     LOGGERS,
-    (r"\+*logger\.(\w+\.)?id=", "names a single run; leave it out, and every point is a run of its own"),
     (r"\+*hydra\.mode=(?!MULTIRUN)", "leave out -m"),
     (r"\+*hydra[./](?!launcher|sweeper|mode)", NO_EFFECT),
 )

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from qa_arch.config.find import choice, conf_folder, groups
+from qa_arch.errors import ConfigError
 
 MACHINE = ("logger", "runs_dir", "features.cache_dir")
 
@@ -54,6 +55,14 @@ def logger_sections(section: Any) -> dict[str, Any]:
     if isinstance(section, Mapping) and section and all(isinstance(own, Mapping) for own in section.values()):
         return {f"logger.{name}": own for name, own in section.items()}
     return {"logger": section}
+
+
+def refuse_single_run(section: Any) -> None:
+    """Raise ConfigError for a setting of a logger by which several runs would be logged as one."""
+    for where, own in logger_sections(section).items():
+        for key in ("id", "run_id", "experiment_key"):  # of wandb, MLflow and Comet
+            if value := own.get(key):
+                raise ConfigError(f"{where}.{key}: {value} names a single run; leave it out for several")
 
 
 def has_logger(config: Mapping[str, Any]) -> bool:

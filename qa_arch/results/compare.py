@@ -183,12 +183,9 @@ def pair_table(
         P_VALUE,
         P_HOLM,
     ]
-    counts = [len(system.runs) for system in (a, b)]
-    seeds = (counted(count, "seed") for count in counts)
-    rules = a.record.facts(split).rules
     notes = [
         *([f"rows below {overall[-1][0]}: F1 by {grouping}"] if kinds else []),
-        ", ".join(f"{count} of {side}" for count, side in zip(seeds, "AB", strict=True)) + rules,
+        _seeds_note(samples),
         _test_note(samples, tested[:1], "where one is used"),
         _outcome_note(samples),
         *samples.cautions,
@@ -218,6 +215,11 @@ def _overall(samples: Samples) -> list[Part]:
             and all(sample.scores(measure) is not None for sample in samples.systems.values())
         ]
     return parts
+
+
+def _seeds_note(samples: Samples) -> str:
+    seeds = (f"{counted(len(own.rows), 'seed')} of {side}" for side, own in samples.systems.items())
+    return ", ".join(seeds) + samples.rules
 
 
 def _test_note(samples: Samples, rows: Sequence[Difference], threshold: str | None = "") -> str:
@@ -430,9 +432,11 @@ def pooled_table(
     """Table of B - A in each experiment, a pair of systems on a set of its own, and over all of them.
 
     The last row of a measure is the fixed effect with the test of its heterogeneity (``significance.pool``).
-    RunError if two experiments share questions.
+    RunError if two experiments share questions, or differ in the sampling unit.
     """
     loaded = [samples_of([replace(a, label="A"), replace(b, label="B")], split, unit) for a, b in pairs]
+    if len({*(units := [f"{samples.unit}s" for samples in loaded])}) > 1:
+        raise RunError(f"--pool: the sampling units differ ({', '.join(units)}); add --unit question")
     seen: dict[str, str] = {}
     names = [f"{b.label} - {a.label}" for a, b in pairs]
     for index, samples in enumerate(loaded):
@@ -465,6 +469,11 @@ def pooled_table(
     notes = [
         "pooled: fixed effect, each experiment weighted by the inverse of its variance; p, heterogeneity: of"
         " the experiments having one difference (Cochran's Q); not corrected for the number of measures",
+        *(
+            f"experiment {n}: {_seeds_note(samples)}; {_test_note(samples, first, 'where one is used')}"
+            for n, samples in enumerate(loaded, 1)
+            for first in [effects(samples, "A", _POOLED[0], None)]
+        ),
         "calibration articles that experiments share are counted as independent",
         *dict.fromkeys(chain.from_iterable(samples.cautions for samples in loaded)),
     ]
@@ -485,8 +494,10 @@ def power_table(
     twice as many) and calibration articles, assuming the variances of the systems against ``baseline``.
 
     RunError without a system other than the baseline, or without a system of several runs; ConfigError for
-    ``calibration`` if the runs or the measure have no threshold that varies.
+    ``units`` over questions, and ``calibration`` if the runs or the measure have no threshold that varies.
     """
+    if units and samples.unit == "question":
+        raise ConfigError("--articles: the rows of these runs do not know several articles; leave it out")
     tested = effects(samples, baseline, measure, None)
     if not any(row.effect.variance.seeds for row in tested):
         raise RunError("power needs a baseline and another system, one of them with several seeds")

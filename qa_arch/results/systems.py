@@ -183,7 +183,7 @@ def group_by_system(runs: Runs) -> list[System]:
 def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
     """Both sides of a comparison, labelled by the settings that distinguish them, else by their seeds.
 
-    Raises RunError if the runs of a side differ in more than the seed.
+    Raises RunError if the runs of a side differ in more than the seed, or a run is on both sides.
     """
     labels = {folder: system.label for system in group_by_system([*a, *b]) for folder, _ in system.runs}
     systems = []
@@ -196,6 +196,9 @@ def two_systems(a: Runs, b: Runs) -> tuple[System, System]:
                 " seeds of one system"
             )
         systems.append(System(labels[runs[0][0]], tuple(runs)))
+    on_a = {folder.resolve() for folder, _ in a}
+    if both := [folder for folder, _ in b if folder.resolve() in on_a]:
+        raise RunError(f"{both[0]}: is on both sides of the comparison; name it on one of them")
     if systems[0].label == systems[1].label:
         seeds = (",".join(str(record.seed) for _, record in system.runs) for system in systems)
         systems = [

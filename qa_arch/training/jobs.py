@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from qa_arch import hub
 from qa_arch.config.find import CONFIG, use_config_dir
-from qa_arch.config.machine import lost_logger, machine_overrides
+from qa_arch.config.machine import lost_logger, machine_overrides, refuse_single_run
 from qa_arch.config.schema import Config, changes_of, recipe_of, require_vectors, validate
 from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packages_of, require_trusted
 from qa_arch.data import sources
@@ -119,6 +119,8 @@ def make(
     require_teacher(config, trusted)
     require_start(config)
     require_packages_of(config)
+    if title:
+        refuse_single_run(config.logger)
     for section in ("model", "loss", "references"):
         require_trusted(getattr(config, section), trusted, section)
     require_trusted(config.callbacks, (*trusted, CALLBACKS), "callbacks")

@@ -6,6 +6,7 @@ later costs only its log.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -118,15 +119,16 @@ class RunLogger(lightning.logger.Logger):
 class WandbLogger(lightning.WandbLogger):
     """A wandb run with its own mode: Lightning's ``offline=True`` sets that of the whole process.
 
-    ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. A run folder whose wandb run
-    was online continues that run. Only with ``texts`` is text of the data set logged: a table of predictions,
-    the record, which has the titles of articles, as an artifact, and what the run prints. With ``log_model``
-    the trained model becomes an artifact. ``init`` are arguments of ``wandb.init``.
+    ``mode`` auto is online with a login, else offline; WANDB_MODE overrides it. A run ``folder`` whose wandb
+    run was online continues that run. Only with ``texts`` is text of the data set logged: a table of
+    predictions, the record, which has the titles of articles, as an artifact, and what the run prints. With
+    ``log_model`` the trained model becomes an artifact. ``init`` are arguments of ``wandb.init``.
     """
 
     def __init__(
         self,
         *,
+        folder: Path,
         project: str,
         mode: Literal["auto", "offline", "online"] = "auto",
         texts: bool = False,
@@ -141,7 +143,7 @@ class WandbLogger(lightning.WandbLogger):
         chosen = os.environ.get("WANDB_MODE") or mode
         if not texts:
             settings = {**(settings or {}), "console": "off"}  # an error may cite a question
-        run_file = Path(save_dir) / WANDB_RUN
+        run_file = folder / WANDB_RUN
         try:
             if chosen == "auto":
                 chosen = "online" if wandb.login(prompt=False, verify=False) else "offline"
@@ -235,6 +237,13 @@ def _start(target: type, settings: dict[str, Any], config: Config, folder: Path)
             for key, value in settings.items():
                 for name, text in placeholders.items() if isinstance(value, str) else ():
                     value = settings[key] = value.replace(name, text)
+            if issubclass(target, WandbLogger):
+                settings["folder"] = folder
+            elif issubclass(target, (lightning.CSVLogger, lightning.TensorBoardLogger)):
+                place, own = settings.get("save_dir"), folder.resolve()
+                if place and not Path(place).resolve().is_relative_to(own):  # which other runs may name, too
+                    digest = hashlib.sha256(str(own).encode()).hexdigest()[:8]
+                    settings["save_dir"] = f"{place}/{own.name}-{digest}"
             mlflow = issubclass(target, lightning.MLFlowLogger)
             if mlflow and (earlier := _earlier_run(run_file, tracking_uri=uri)):
                 settings.setdefault("run_id", earlier)
@@ -278,7 +287,8 @@ def _checked(where: str, section: Mapping[str, Any], trusted: Sequence[str]) -> 
         import wandb
 
         further = signature(wandb.init).parameters.keys() - {"dir", "reinit"}  # which are chosen here
-    settings = arguments(target, section, (), where=where, descriptive=("_target_",), further=further)
+    given = ("folder",) if issubclass(target, WandbLogger) else ()  # see ``_start``
+    settings = arguments(target, section, given, where=where, descriptive=("_target_",), further=further)
     if issubclass(target, WandbLogger):
         mode, console = os.environ.get("WANDB_MODE"), (settings.get("settings") or {}).get("console", "off")
         if mode and mode not in WANDB_MODES:

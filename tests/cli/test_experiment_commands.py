@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
@@ -13,8 +14,14 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.files import write_json
-from qa_arch.provenance import DEV_ACCESS_LOG, REGISTERED, read_registration, require_registered
+from qa_arch.files import write_atomic, write_json
+from qa_arch.provenance import (
+    DEV_ACCESS_LOG,
+    REGISTERED,
+    new_record,
+    read_registration,
+    require_registered,
+)
 from qa_arch.records import (
     FORCED,
     ORACLE,
@@ -67,7 +74,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
         assert code == 2, err
         assert message in err
     write_record(closed_run, record)
-    monkeypatch.setattr("qa_arch.provenance.code_hash", lambda: "0")
+    monkeypatch.setattr("qa_arch.provenance.code_hash", lambda _: "0")
     code, _, err = qa_arch(*final)
     assert (code, "would be scored by other code than" in err) == (2, True), err
     assert log.read_text() == before
@@ -75,6 +82,34 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     path.write_text(f"arms:\n  plain: {CLOSED}\nseeds: [13, 14]\n")
     assert qa_arch("register", path)[0] == 5
     assert path.with_name(REGISTERED).read_bytes() == written
+
+
+def test_code_of_an_own_package_is_registered_with_the_arm_that_names_it(
+    qa_arch, plan, closed_run, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    source = write_atomic(tmp_path / "conf/near/model.py", "a = 1")
+    write_atomic(tmp_path / "conf/optim/slow.yaml", "lr: 1e-5\n")
+    path = plan(f"arms: {{plain: {CLOSED}, near: {CLOSED} model._target_=near.model.Near}}\nseeds: [13]\n")
+    code, _, err = qa_arch("register", path)
+    assert (code, "there is no package near; name the folder" in err) == (2, True), err
+    code, _, err = qa_arch("register", path, "--config-dir", "conf", "--trust", "near")
+    assert code == 0, err
+    registration, plain = read_registration(path.parent), read_record(closed_run)
+    assert [*registration.own] == ["near"]
+    config = {**plain.config, "model": {**plain.config["model"], "_target_": "near.model.Near"}}
+
+    def require(code: str | None) -> None:
+        record = replace(plain, config=config, code=code, settings_hash=registration.runs["near"]["13"])
+        require_registered(path.parent, record, registration.sets["dev"]["fingerprint"])
+
+    trained = new_record(config, status="ok").code
+    require(trained)
+    source.write_text("a = 2")
+    for code in (trained, new_record(config, status="ok").code):
+        with pytest.raises(ConfigError, match=r"other code .* with near as registered"):
+            require(code)
+    require_registered(path.parent, plain, registration.sets["dev"]["fingerprint"])
 
 
 def test_arm_whose_teacher_is_not_trained_yet_is_registered(qa_arch, plan, read_json):
@@ -108,8 +143,14 @@ def test_committed_records_of_a_registered_experiment_are_the_registered_runs(fo
     ("text", "message"),
     [
         ("arms: [", "is not valid YAML"),
-        ("seeds: [13]", "needs arms"),
-        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "needs seeds"),
+        ("seeds: [13]", "missing arms"),
+        ("arms: {}\nseeds: [13]", "needs arms"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: 13", "seeds: expected a list"),
+        (f"arms: {{a: {CLOSED}}}\nseeds: [13]\nseed: [14]", "(did you mean 'seeds'?)"),
+        (
+            f"arms:\n  a: {CLOSED}\n  a: {CLOSED} loss=twins\nseeds: [13]",
+            "line 3, column 3: 'a' is given twice",
+        ),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
         (f"arms: {{a: {CLOSED}}}\nseeds: [13, 13]", "seeds lists a seed twice"),
         (f"arms: {{a: {CLOSED} seed=5}}\nseeds: [13]", "arm a: contains seed="),

@@ -328,7 +328,8 @@ def test_one_failing_model_does_not_stop_the_others(qa_arch, settings, tmp_path,
     assert stub_training.calls == [("albert", False), ("bert", False)]
     statuses = {row["model"]: row["status"] for row in read_json(tmp_path / "debug" / "table.json")["rows"]}
     assert statuses == {"albert": "failed", "bert": "ok"}
-    for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"]):
+    of_one_run = ["--models", "albert,bert", "logger=wandb", "logger.id=x"]
+    for refused in (["--models", "bert,bert"], ["--models", "bert", "--folder", "x"], of_one_run):
         assert qa_arch("train", *refused, *settings)[0] == 2
     assert len(stub_training.calls) == 2
 

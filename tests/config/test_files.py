@@ -278,6 +278,7 @@ def _merges(depth: int) -> str:
         ("a:\n\t- b", "line 2, column 1: "),
         ("a: !!python/object/apply:os.system [ls]", "line 1, column 4: could not determine a constructor"),
         ("a: !!timestamp x", "'NoneType' object has no attribute"),
+        ("b: {a: 1, c: 2, a: 3}", "line 1, column 17: 'a' is given twice"),
         ("a: \0", "unacceptable character"),
         ("? [1]\n: 2", "line 1, column 3: found unhashable key"),
         ('a: "\\ud800"', "'utf-8' codec can't encode character"),
@@ -294,6 +295,9 @@ def test_unusable_yaml_is_one_line(tmp_path, text, message):
 
 
 def test_aliases_and_merge_keys_are_read(tmp_path):
-    (tmp_path / "a.yaml").write_text(f"{_aliases(2)}\n{_merges(9)}")
+    """A merged mapping may repeat keys, also where it is merged again."""
+    over = "o: &o {<<: *a0, k: 2}\np: {<<: *o, <<: *a0, k: 3}"
+    (tmp_path / "a.yaml").write_text(f"{_aliases(2)}\n{_merges(9)}\n{over}")
     content = read_yaml(tmp_path / "a.yaml")
+    assert (content["o"], content["p"]) == ({"k": 2}, {"k": 3})
     assert (content["b"], content["a8"]) == ([["x"] * 9] * 9, {"k": 1})

@@ -197,6 +197,7 @@ def test_mismatched_question_rows_are_refused_by_name(make_run, question_set):
     ("arguments", "code", "message"),
     [
         (["{}", "{}/x"], 5, "A: these runs differ in more than the seed (model"),
+        (["{}/poor-*", "{}/poor-1"], 5, "/poor-1: is on both sides of the comparison"),
         (["{}/poor-*", "--baseline", "poor"], 5, "no other system is finished"),
         (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
         (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
@@ -343,8 +344,22 @@ def test_experiments_on_disjoint_articles_are_pooled(qa_arch):
         figures = (row["delta"], row["delta_95_low"], row["delta_95_high"])
         assert tuple(round(value, 1) for value in figures) == expected
         assert row["units"] == 31
+    stated = "experiment 2: 5 seeds of A, 5 seeds of B; intervals of differences and p: over 15 articles"
+    assert any(note.startswith(stated) for note in table["notes"])
     code, _, err = qa_arch("compare", *first, *first, "--pool")
     assert (code, "share 6078 questions" in err) == (5, True), err
+
+
+def test_experiments_of_other_units_are_not_pooled(two_seeds, make_run):
+    """Articles of one and questions of the other would be added up."""
+    _, poor, good, questions = two_seeds
+    rows = {"article": (np.arange(120) % 12).tolist()}
+    known = [make_run(f"{model}-known", questions, model=model, rows=rows) for model in ("poor", "good")]
+    other = two_systems(*(find_runs([folder]) for folder in known))
+    with pytest.raises(RunError, match=r"questions, articles\); add --unit question"):
+        pooled_table([(poor, good), other])
+    with pytest.raises(RunError, match="share 120 questions"):
+        pooled_table([(poor, good), other], unit="question")
 
 
 def test_overlap_with_the_training_data_is_noted_with_every_test(two_seeds):
@@ -406,7 +421,8 @@ def test_intervals_over_few_articles_are_noted(two_seeds, articles, noted):
     _, a, b, _ = two_seeds
     for run in (path for path, _ in [*a.runs, *b.runs]):
         write_questions(run, {**read_questions(run), "article": (np.arange(120) % articles).tolist()})
-    for table in (pair_table(a, b), effects_table(samples_of([a, b], "dev"), a.label)):
+    compared = effects_table(samples_of([a, b], "dev"), a.label)
+    for table in (pair_table(a, b), compared, pooled_table([(a, b)])):
         assert f"with only {articles} articles intervals are very wide" in " ".join(table.notes) or not noted
         assert ("intervals are very wide" in " ".join(table.notes)) == noted
 
@@ -508,6 +524,12 @@ def test_power_refuses_calibration_articles_that_change_nothing(answer, qa_arch)
     options = ("--baseline", "bert", "--measure", "forced_f1", "--calibration-articles", "8")
     code, _, error = qa_arch("power", ANSWER, *options)
     assert (code, "--calibration-articles: no variance" in error) == (2, True)
+
+
+def test_power_refuses_articles_where_questions_are_drawn(two_seeds):
+    _, poor, good, _ = two_seeds
+    with pytest.raises(ConfigError, match="--articles: the rows of these runs do not know several articles"):
+        power_table(samples_of([poor, good], "dev"), poor.label, runs=(5,), units=(48,))
 
 
 def test_power_names_the_runs_it_leaves_out(answer, qa_arch, tmp_path):

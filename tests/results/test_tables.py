@@ -21,7 +21,7 @@ from qa_arch.config import schema
 from qa_arch.errors import RunError
 from qa_arch.metrics.abstention import auroc, reliability
 from qa_arch.models.checkpoint_files import CHECKPOINT
-from qa_arch.provenance import own_versions
+from qa_arch.provenance import code_hash, own_versions
 from qa_arch.records import CHECKPOINTS, InitialWeights, RunRecord, SplitFacts, find_runs
 from qa_arch.results import columns, systems
 from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, runs_table, select_columns
@@ -285,7 +285,7 @@ def test_other_code_of_a_package_of_the_user_is_recorded_and_noted(make_record, 
     monkeypatch.syspath_prepend(tmp_path)
     source = tmp_path / "near_by" / "model.py"
     source.parent.mkdir()
-    runs = []
+    runs, hashes = [], []
     for seed, code in enumerate(("a = 1", "a = 1", "a = 2")):
         source.write_text(code)
         settings = {
@@ -294,7 +294,9 @@ def test_other_code_of_a_package_of_the_user_is_recorded_and_noted(make_record, 
         }
         versions = own_versions(settings)
         assert [*versions] == ["near_by"]
+        hashes.append(code_hash(settings))
         runs.append((Path(f"run-{seed}"), make_record("near", seed=seed, versions=versions)))
+    assert (hashes[0] == hashes[1], len({*hashes, code_hash({})})) == (True, 3)
     assert not any("near_by" in note for note in runs_table(runs[:2]).notes)
     (note,) = (note for note in runs_table(runs).notes if "near_by" in note)
     assert re.fullmatch(r"code of the runs differs, by version of near_by: \w{10} \(2\), \w{10} \(1\)", note)

@@ -128,9 +128,10 @@ def test_refused_sweep_folder_is_unchanged(stubbed, train_m, content):
         (["seed=1,2", "seed=3"], 2, "seed=1,2 and seed=3: give seed once (in a sweep: seed=A,B)"),
         (["seed=1", "seed=1"], 2, "give seed once"),
         (["seed=1,2", "hydra.mode=RUN"], 2, "leave out -m"),
-        (["seed=1,2", "logger=[wandb]", "logger.wandb.id=x"], 2, "logger.wandb.id=x: names a single run"),
+        (["seed=1,2", "logger=[wandb]", "logger.wandb.id=x"], 2, "logger.wandb.id: x names a single run"),
         (["optim.lr=interval(1e-5,1e-3)"], 2, "add hydra/sweeper=qa_optuna"),
         (["seed=1,2", "--if-exists", "replace"], 2, "keeps its results"),
+        (["seed=1,2", "--if-exists", "fail"], 2, "keeps its results"),
         (["seed=1,2", "encoder=minilm"], 2, "encoder=minilm: would not be loaded"),
         (["seed=1,2", "data.train=nowhere.json"], 2, "add data=files"),
         (["seed=1,2", "data=files", "data.train=nowhere.json"], 4, "seed=1: nowhere.json"),
@@ -215,6 +216,13 @@ def test_yaml_counts_as_what_is_typed(
 def test_file_that_sets_hydra_is_named(train_m, with_yaml, tmp_path):
     _, _, err = train_m("seed=1,2", *with_yaml("hydra: {job: {chdir: true}}"))
     assert f"{tmp_path}/conf/experiment/mine.yaml: hydra.job.chdir=True" in err
+
+
+def test_logger_of_a_single_run_is_refused_whatever_file_names_it(stubbed, train_m, with_yaml):
+    chosen = with_yaml("defaults:\n  - override /logger: mlflow\nlogger: {run_id: x}")
+    code, out, err = train_m("seed=1,2", *chosen)
+    assert (code, out, "logger.run_id: x names a single run" in err) == (2, "", True)
+    assert not stubbed.folder.exists()
 
 
 def test_launcher_of_some_points_is_refused(stubbed, train_m, with_yaml):
@@ -466,6 +474,8 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     assert (code, "config.yaml: its logger settings (csv) are not taken from a file" in err) == (2, True)
     code, _, err = qa_arch("sweep", "resume", stubbed.folder, "optim.lr=1")
     assert (code, "optim.lr=1: points keep their settings" in err) == (2, True)
+    code, _, err = qa_arch("sweep", "resume", stubbed.folder, "logger=wandb", "logger.id=x")
+    assert (code, "logger.id: x names a single run" in err) == (2, True)
     assert stubbed.started() == before
     given.clear()
     code, out, _ = qa_arch("sweep", "resume", stubbed.folder, "logger=csv", "logger.save_dir=here")

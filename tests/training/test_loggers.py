@@ -211,32 +211,49 @@ def test_several_ranks_log_one_run(run_training):
 
 
 def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
-    """Only online and in the same project: wandb cannot resume offline runs."""
+    """Only one of its folder, online and in the same project: wandb cannot resume offline runs."""
     started = []
 
     def init(**settings):
         started.append((settings["id"], settings.get("resume")))
         return Mock(id=settings.get("id") or f"new{len(started)}", url=None)
 
+    def start(folder="a", **settings):
+        loggers.WandbLogger(folder=tmp_path / folder, save_dir=str(tmp_path), **settings)
+
     monkeypatch.setattr(wandb, "init", init)
     monkeypatch.delenv("WANDB_MODE")
-    for mode, project in (
-        ("online", "a"),
-        ("online", "a"),
-        ("online", "b"),
-        ("offline", "b"),
-        ("offline", "b"),
-        ("online", "b"),
+    for mode, project, folder in (
+        ("online", "a", "a"),
+        ("online", "a", "a"),
+        ("online", "a", "b"),
+        ("online", "b", "a"),
+        ("offline", "b", "a"),
+        ("offline", "b", "a"),
+        ("online", "b", "a"),
     ):
-        loggers.WandbLogger(project=project, mode=mode, save_dir=str(tmp_path))
+        start(folder, project=project, mode=mode)
     new = (None, None)
-    assert started == [new, ("new1", "allow"), new, new, new, new]
-    loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path), id="mine")
-    loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path), id="mine", resume="must")
+    assert started == [new, ("new1", "allow"), new, new, new, new, new]
+    start(project="b", mode="online", id="mine")
+    start(project="b", mode="online", id="mine", resume="must")
     assert started[-2:] == [("mine", "allow"), ("mine", "must")]
     monkeypatch.setenv("WANDB_RUN_ID", "of-an-agent")
-    loggers.WandbLogger(project="b", mode="online", save_dir=str(tmp_path))
+    start(project="b", mode="online")
     assert started[-1] == new, "wandb reads the variable itself"
+
+
+@pytest.mark.parametrize("kind", ["csv", "tensorboard"])
+def test_runs_that_log_into_one_folder_have_a_subfolder_each(configure, tmp_path, kind):
+    if kind == "tensorboard":
+        pytest.importorskip("tensorboard")
+    config = configure(f"logger={kind}", f"logger.save_dir={tmp_path}/logs")
+    for run in ("a/bert", "b/bert", "a/bert"):
+        with loggers.open_loggers(config, tmp_path / run) as (logger,):
+            logger.log_metrics({"x": 1.0}, 1)
+    places = sorted((tmp_path / "logs").iterdir())
+    assert [place.name.rpartition("-")[0] for place in places] == ["bert", "bert"]
+    assert all(any((place / kind).rglob("*.*")) for place in places)
 
 
 def test_wandb_gets_no_text_of_the_data_set_unless_asked(run_training, few_questions):
@@ -292,7 +309,7 @@ def test_wandb_stays_offline_without_a_login(wandb_home, monkeypatch):
     monkeypatch.setattr(wandb, "init", init)
 
     def start(mode: str = "auto", **settings: bool) -> None:
-        loggers.WandbLogger(project="tests", mode=mode, save_dir=str(wandb_home), **settings)
+        loggers.WandbLogger(folder=wandb_home, project="tests", mode=mode, **settings)
 
     start()
     monkeypatch.setenv("WANDB_API_KEY", "short")
@@ -307,10 +324,12 @@ def test_wandb_stays_offline_without_a_login(wandb_home, monkeypatch):
 
 OFFLINE = """
 import socket, sys
+from pathlib import Path
 lookup = socket.getaddrinfo
 socket.getaddrinfo = lambda host, *a, **k: print("looked up", host) or lookup(host, *a, **k)
 from qa_arch.training.loggers import WandbLogger
-logger = WandbLogger(project="tests", mode="offline", save_dir=sys.argv[1])
+folder = Path(sys.argv[1])
+logger = WandbLogger(folder=folder, project="tests", mode="offline", save_dir=str(folder))
 logger.log_metrics({"x": 1.0}, 1)
 logger.finalize("success")
 """

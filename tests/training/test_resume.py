@@ -134,7 +134,7 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
 def test_run_resumed_with_other_code_is_of_no_code(run_training, stop_after, monkeypatch, caplog, tmp_path):
     """A registration pins the code, and refuses it. Without a checkpoint, all of it is by the code of now."""
     stop_after(1)
-    monkeypatch.setattr(provenance, "code_hash", lambda: "pinned")
+    monkeypatch.setattr(provenance, "code_hash", lambda _: "pinned")
     record = run_training(name="stopped", resume=True).record
     assert (record.code, "stopped: was begun by other code" in caplog.text) == (None, True)
     runs = {"arm": {"13": record.settings_hash}}

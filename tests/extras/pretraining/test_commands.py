@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -278,7 +279,7 @@ def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
     [
         (["ask", "RUN", "--question", "Who?", "--context", "Ada."], "was pre-trained on a corpus"),
         (["export", "RUN", "--to", "hf", "--out", "OUT"], "was pre-trained on a corpus"),
-        (["compare", "RUN", "RUN", "--split", "calibration"], "finds no spans"),
+        (["compare", "RUN", "COPY", "--split", "calibration"], "finds no spans"),
         (["pretrain", "evaluate", "RUN"], "data.dev"),
         (["pretrain", "evaluate", "SPANS"], "finds spans; score it with qa-arch evaluate --run"),
         (["evaluate", "--run", "RUN", "--data", "demo.json"], "score it: qa-arch pretrain evaluate"),
@@ -289,6 +290,8 @@ def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
 )
 def test_commands_on_answers_refuse_pretraining_runs(qa_arch, run_of, spans, tmp_path, arguments, message):
     named = {"RUN": str(run_of("mlm")), "SPANS": str(spans), "OUT": str(tmp_path / "out")}
+    if "COPY" in arguments:
+        named["COPY"] = str(shutil.copytree(named["RUN"], tmp_path / "copy"))
     for name, path in named.items():
         arguments = [word.replace(name, path) for word in arguments]
     extra = [f"runs_dir={tmp_path}", "logger=none"] if arguments[0] == "train" else []
