@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from itertools import count
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +34,8 @@ from qa_arch.training.jobs import Job, require_alone
 log = logging.getLogger(__name__)
 MANIFEST, STUDY, LOG = "sweep.json", "study.journal", "log.txt"
 """Files of a sweep: its points, Optuna's journal if it chose them, and the output of each in its folder."""
+DAMAGED = "damaged"
+"""Folder of a sweep with what was moved out of points whose records are damaged."""
 State = Literal["queued"] | Status
 RESULTS: tuple[State, ...] = ("ok", "oom")
 """States with a result: such points run again only on request."""
@@ -62,11 +66,18 @@ SQUEUE_INTERVAL = 10.0
 
 
 def record_of(folder: Path) -> RunRecord | None:
-    """Record of the run; None if there is none yet. RunError if it cannot be read: it may be a good one."""
+    """Record of the run; None if there is none yet, or if its file is not JSON.
+
+    Raises RunError for a record that may be a good one: of another version, or unreadable for the moment.
+    """
     try:
         return read_record(folder) if (folder / RECORD).exists() else None
     except OSError as error:
         raise RunError(f"{folder / RECORD}: cannot be read ({error.strerror}); correct the folder") from error
+    except RunError as error:
+        if isinstance(error.__cause__, JSONDecodeError):
+            return None
+        raise
 
 
 def state_of(folder: Path) -> tuple[State, RunRecord | None]:
@@ -80,20 +91,37 @@ def state_of(folder: Path) -> tuple[State, RunRecord | None]:
     if is_held:
         return "running", record
     if record is None:
-        return "failed" if (folder / LOG).exists() else "queued", None
+        return "failed" if (folder / LOG).exists() or (folder / RECORD).exists() else "queued", None
     return "killed" if record.status == "running" else record.status, record
 
 
 def reset_point(folder: Path) -> None:
     """Queue a point again: clear its folder except for config and log.
 
-    Raises RunError for a link, and for a point with other runs or exports below it.
+    If its record is damaged, everything is moved into the sweep's folder ``DAMAGED`` instead. Raises RunError
+    for a link, and for a point with other runs or exports below it.
     """
     if folder.is_symlink():
         raise RunError(f"{folder}: is a link, whose target is not cleared; put the folder itself here")
+    remaining = (CONFIG, LOG, LOCK)
     with hold(folder, "run"):
+        if is_damaged(folder):
+            names = (folder.parent / DAMAGED / f"{folder.name}-{n}" for n in count(1))
+            aside = next(path for path in names if not path.exists())
+            aside.mkdir(parents=True)
+            paths = [path for path in folder.iterdir() if path.name not in remaining]
+            for path in sorted(paths, key=lambda path: path.name == RECORD):  # last, in case of a kill
+                path.rename(aside / (f"{path.name}.{DAMAGED}" if path.name == RECORD else path.name))
+            log.warning(
+                "%s: its %s is not JSON; the run starts over, its files are in %s", folder, RECORD, aside
+            )
         require_alone(folder)
-        clear_run(folder, keep=(CONFIG, LOG, LOCK))
+        clear_run(folder, keep=remaining)
+
+
+def is_damaged(folder: Path) -> bool:
+    """Whether the record is there, but not JSON."""
+    return (folder / RECORD).exists() and record_of(folder) is None
 
 
 def sweep_settings(raw: Mapping[str, Any]) -> SweepSettings:

@@ -318,7 +318,7 @@ def row(folder: Path, point: SweepPoint) -> PointState:
     except RunError as error:
         return PointState(point.title, "failed", str(place), error=str(error))
     if record is None:
-        lost = f"its {RECORD} is missing" if status == "failed" else None
+        lost = f"its {RECORD} is missing or damaged" if status == "failed" else None
         return PointState(point.title, status, str(place), error=lost)
     f1, spent, score = record.tuning_score, record.seconds, objective(record.config.get("model", {}))
     # A point in training has no final score: that of its last epoch stands for it.
@@ -526,6 +526,8 @@ def run_points(
         if process := holder(job.folder):
             log.warning("%s: is still running (%s), skipped", point.name, process)
             continue
+        if launchers.is_damaged(job.folder):  # nothing to go on from
+            launchers.reset_point(job.folder)
         command, devices = tuple(point_command(job)), launchers.devices_of(job.config, pool)
         launches[Launch(job.folder.absolute(), command, devices)] = point
     done, total = len(planned) - len(launches), len(planned)
