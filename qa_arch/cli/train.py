@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         " config, starts a new one if there is none, and does nothing if it is finished"
     )
     add("--machine", type=json.loads, help=argparse.SUPPRESS)  # of a sweep's point, as the sweep composed it
-    add("--if-exists", choices=get_args(IfExists), default="fail", help=if_exists)
+    add("--if-exists", choices=get_args(IfExists), help=if_exists)
     resume = "the same as --if-exists resume"
     add("--resume", dest="if_exists", action="store_const", const="resume", help=resume)
     add("--folder", metavar="DIR", help="run folder (default: RUNS_DIR/NAME/MODEL-sSEED-HASH)")
@@ -68,8 +68,9 @@ def run(args: argparse.Namespace) -> int:
 
         reason = "cannot be combined with -m; a sweep takes model=A,B and sweep.folder=DIR"
         refuse_options(args, ("models", "config_from", "folder"), reason)
-        if args.if_exists == "replace":
-            raise ConfigError("--if-exists replace: a sweep keeps its results; give another sweep.folder=DIR")
+        if args.if_exists in ("replace", "fail"):
+            remedy = "a sweep keeps its results and continues; give another sweep.folder=DIR"
+            raise ConfigError(f"--if-exists {args.if_exists}: {remedy}")
         return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
     planned = _plan(args)
     missing: list[QaArchError] | None = [] if args.dry_run else None
@@ -96,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _plan(args: argparse.Namespace) -> list[Job]:
     """The jobs, in order."""
-    options = {"if_exists": args.if_exists, "config_dir": args.config_dir, "trust": args.trust}
+    options = {"if_exists": args.if_exists or "fail", "config_dir": args.config_dir, "trust": args.trust}
     if not args.models:
         options |= {"config_from": args.config_from, "folder": args.folder, "machine": args.machine}
         return [jobs.plan(args.overrides, **options)]
