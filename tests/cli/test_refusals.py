@@ -125,9 +125,10 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def places(trained, tmp_path_factory) -> Path:
-    """Folder of a run, a killed run, a downloaded checkpoint, questions and an empty folder."""
+    """Folder of a run twice, a killed run, a downloaded checkpoint, questions and an empty folder."""
     folder = tmp_path_factory.mktemp("places")
     shutil.copytree(trained, folder / "run")
+    shutil.copytree(trained, folder / "again")
     write_record(folder / "killed", replace(read_record(trained), status="killed"))
     questions = generate(1, 4, 1, "dev")
     write_json(folder / "dev.json", write(questions))
@@ -146,7 +147,7 @@ READERS = [
     ("adopt run --calibration faulty.json --folder x", "--on-error skip"),
     ("evaluate --data faulty.json --predictions answers.json", ""),
     ("evaluate --run run --data faulty.json", ""),
-    ("compare run run --data faulty.json", ""),
+    ("compare run again --data faulty.json", ""),
     ("report run --data faulty.json", ""),
     (f"train {OWN} runs_dir=own", "data.on_error=skip"),
     (f"params {OWN}", "data.on_error=skip"),
