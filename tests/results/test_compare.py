@@ -360,6 +360,10 @@ def test_experiments_of_other_units_are_not_pooled(two_seeds, make_run):
         pooled_table([(poor, good), other])
     with pytest.raises(RunError, match="share 120 questions"):
         pooled_table([(poor, good), other], unit="question")
+    first, record = other[0].runs[0]
+    of_1_1 = replace(record, data={**record.data, "dev": replace(record.facts("dev"), protocol="1.1")})
+    with pytest.raises(RunError, match=r"of SQuAD 2\.0 and 1\.1"):
+        pooled_table([(poor, good), (replace(other[0], runs=((first, of_1_1),)), other[1])])
 
 
 def test_overlap_with_the_training_data_is_noted_with_every_test(two_seeds):
