@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from qa_arch.cli.runs import add_options
 from qa_arch.config.check import from_mapping, key_of
 from qa_arch.config.find import use_config_dir
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, RunError, named
 from qa_arch.files import read_yaml, write_json
 from qa_arch.provenance import REGISTERED
 from qa_arch.terminal import counted
@@ -125,10 +125,8 @@ def _compose(
 def _read_plan(path: Path) -> tuple[Mapping[str, str], list[int]]:
     """Arms and seeds of the plan; raises ConfigError if it is invalid."""
     content = read_yaml(path)
-    try:
+    with named(str(path)):
         plan = from_mapping(PlanFile, content)
-    except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
     if not (plan.arms and plan.seeds):
         raise ConfigError(f"{path}: needs arms (NAME: KEY=VALUE ...) and seeds, at least one of each")
     if len(set(plan.seeds)) < len(plan.seeds):

@@ -112,9 +112,10 @@ def _plan(args: argparse.Namespace) -> list[Job]:
     if not all(names) or len(set(names)) < len(names):
         raise ConfigError(f"--models {args.models}: name each model once")
     planned = [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
-    for job in planned if len(planned) > 1 else ():
-        refuse_single_run(job.config.logger)
+    if len(planned) > 1:
         os.environ.pop("WANDB_RUN_ID", None)  # as of the points of a sweep
+        for job in planned:
+            refuse_single_run(job.config.logger)
     return planned
 
 

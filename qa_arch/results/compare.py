@@ -451,8 +451,8 @@ def pooled_table(
             )
         seen |= dict.fromkeys(samples.first.ids, name)
     rows: list[dict[str, Any]] = []
-    for measure in _POOLED:
-        own = [effects(samples, "A", measure, None)[0] for samples in loaded]
+    tested = {name: [effects(samples, "A", name, None)[0] for samples in loaded] for name in _POOLED}
+    for measure, own in tested.items():
         common, p_heterogeneity = pool([difference.effect for difference in own])
         for name, difference in zip(names, own, strict=True):
             variance = difference.effect.variance
@@ -473,9 +473,8 @@ def pooled_table(
         "pooled: fixed effect, each experiment weighted by the inverse of its variance; p, heterogeneity: of"
         " the experiments having one difference (Cochran's Q); not corrected for the number of measures",
         *(
-            f"experiment {n}: {_seeds_note(samples)}; {_test_note(samples, first, 'where one is used')}"
-            for n, samples in enumerate(loaded, 1)
-            for first in [effects(samples, "A", _POOLED[0], None)]
+            f"experiment {n}: {_seeds_note(samples)}; {_test_note(samples, [first], 'where one is used')}"
+            for n, (samples, first) in enumerate(zip(loaded, tested[_POOLED[0]], strict=True), 1)
         ),
         "calibration articles that experiments share are counted as independent",
         *dict.fromkeys(chain.from_iterable(samples.cautions for samples in loaded)),
