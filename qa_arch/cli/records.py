@@ -25,6 +25,7 @@ from qa_arch.results.columns import by_measure, runs_table
 from qa_arch.results.compare import (
     changed_table,
     comparable,
+    expected_best_table,
     finished,
     means_table,
     pair_table,
@@ -63,7 +64,6 @@ from qa_arch.results.systems import (
     two_systems,
 )
 from qa_arch.results.tables import Table, fill, print_table, render, text
-from qa_arch.results.tuning import expected_best_table
 from qa_arch.terminal import counted
 
 log = logging.getLogger(__name__)
