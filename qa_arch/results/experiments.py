@@ -25,7 +25,8 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
+from qa_arch.config.target import require_packages
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.files import read_json, replacing
 from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
@@ -365,10 +366,9 @@ def save_figure(draw: Callable[[], Any], path: Path) -> Sequence[Path]:
 
     The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib.
     """
-    try:
-        from matplotlib import style
-    except ImportError as error:
-        raise UnavailableError(f"figures need matplotlib; {install('plots')}") from error
+    require_packages("plots", "figures")
+    from matplotlib import style
+
     both = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
     files = [path] if path.suffix in METADATA else both
     with style.context(["default", _STYLE]):
