@@ -193,12 +193,10 @@ def baseline_table(
     return effects_table(samples_of(systems, split), parent, title=title, **options)
 
 
-def registered_systems(
-    folder: Path, registered: Mapping[str, Mapping[str, str]], split: str = DEV
-) -> list[System]:
+def registered_systems(folder: Path, registered: Mapping[str, Mapping[str, str]]) -> list[System]:
     """The arms of a registration (``Registration.runs``) with the registered runs and no others; none before
     the last of them is scored."""
-    runs = [(folder / place, record) for place, record in recorded(folder, "**") if split in record.scores]
+    runs = [(folder / place, record) for place, record in recorded(folder, "**") if DEV in record.scores]
     scored = {record.settings_hash: (path, record) for path, record in runs}
     if not all(settings in scored for arm in registered.values() for settings in arm.values()):
         return []

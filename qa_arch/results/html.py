@@ -36,13 +36,13 @@ Mark = Callable[[Mapping[str, Any], Column], str]
 """Class of the cell of a row and a column, "" for none."""
 
 
-def table_html(table: Table, name: str = "", *, sortable: bool = False, mark: Mark = lambda *_: "") -> str:
-    """A table in a scrolling frame, its CSV with unrounded values, and its notes; ``name`` names the file.
+def table_html(table: Table, *, sortable: bool = False, mark: Mark = lambda *_: "") -> str:
+    """A table in a scrolling frame, its CSV with unrounded values, and its notes.
 
     Of a row, ``href`` becomes a link around its first cell, ``place`` the key of a system beside it,
     ``reference`` a fainter line, and ``error`` the tooltip of its status.
     """
-    name = name or table.title or "table"
+    name = table.title or "table"
     heads = ""
     for column in table.columns:
         side, heading = ' class="text"' if column.left else "", escape(column.heading)
