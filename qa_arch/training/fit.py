@@ -213,7 +213,8 @@ def fit(
     best = BestWeights(save, settings.select, settings.patience)
     history = History(publish, settings.log_every, flops)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
-    bar, own = TrainingProgress(label, history, live=settings.progress), build_callbacks(config, trusted)
+    bar = TrainingProgress(label, history, live=settings.progress)
+    callbacks = [*parts.callbacks(), *build_callbacks(config, trusted)]
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
@@ -228,7 +229,7 @@ def fit(
         limit_train_batches=None if settings.limit_train_batches is None else data.epoch_batches(world=world),
         **{name: getattr(settings, name) for name in FLAGS},
         profiler=profiler and PROFILERS[profiler](dirpath=folder, filename="profile"),
-        callbacks=[*parts.callbacks(), *own, best, history, bar, MaxSteps(settings.max_steps), keep],
+        callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.
