@@ -39,10 +39,10 @@ from qa_arch.config.schema import (
     recipe_of,
     validate,
 )
-from qa_arch.config.target import own_options
+from qa_arch.config.target import own_options, require_packages
 from qa_arch.data.files import content_hash, packaged_files
 from qa_arch.data.sources import identity
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install, named
+from qa_arch.errors import ConfigError, QaArchError, RunError, named
 from qa_arch.files import LOCK, hold, holder, is_unfinished, read_json, write_atomic, write_json
 from qa_arch.launchers import MANIFEST, PENDING, RESULTS, STUDY, Here, Launch, State, Value, state_of
 from qa_arch.models.checkpoint_files import joint_hash, teacher_identity
@@ -405,11 +405,9 @@ class Sweep:
         if given.sweeper == "grid":
             launch(given.grid())
             return
-        try:
-            from qa_arch.search import search, space_of
-        except ImportError as error:
-            message = f"hydra/sweeper=qa_optuna: {error}; {install('optuna')}"
-            raise UnavailableError(message) from error
+        require_packages("optuna", "hydra/sweeper=qa_optuna")
+        from qa_arch.search import search, space_of
+
         space, dry = space_of(given.swept), self.missing is not None
         fail_fast, parameters = self.settings.fail_fast, given.plugin("sweeper")
         self._require_same_values(given)

@@ -106,7 +106,7 @@ def _adopt_model(args: argparse.Namespace) -> int:
         folder = checkpoint_folder(checkpoint)
     else:
         name = args.name or label(args.sources, args.decode)
-        folder = Path(system_folder(ADOPTED, name, read_trained(first).seed))
+        folder = system_folder(name, read_trained(first).seed)
     record, _ = adopt_model(
         args.sources,
         folder,
@@ -128,7 +128,7 @@ def _adopt_model(args: argparse.Namespace) -> int:
 def _adopt_answers(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
     seed = args.seed or 0
-    default_folder = system_folder(ADOPTED, args.name, seed)  # also checks the name
+    default_folder = system_folder(args.name, seed)  # also checks the name
     folder = Path(args.folder or default_folder)
     options: Any = {"on_error": args.on_error or "raise", "language": args.language}
     questions = open_listed(args.data, name=DEV, use="scoring", **options)

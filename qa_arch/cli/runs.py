@@ -206,15 +206,14 @@ def checkpoint_folder(source: str) -> Path:
     return Path("runs") / CHECKPOINTS / record_folder(source)
 
 
-def system_folder(parent: str, name: str, seed: int) -> Path:
-    """``runs/PARENT/NAME-sSEED``, for a system that was not trained here.
+def system_folder(name: str, seed: int) -> Path:
+    """Folder of an adopted system; ConfigError if ``name`` has neither letters nor digits."""
+    from qa_arch.records import ADOPTED
 
-    Raises ConfigError if ``name`` has neither letters nor digits.
-    """
     stem = re.sub(r"[^\w.+-]+", "_", name).strip("._")
     if not stem:
         raise ConfigError("--name: needs a letter or a digit, as it names the system and its folder")
-    return Path(f"runs/{parent}/{stem}-s{seed}")
+    return Path(f"runs/{ADOPTED}/{stem}-s{seed}")
 
 
 def print_next_steps(runs: Runs, options: Sequence[str] = ()) -> None:

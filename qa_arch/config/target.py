@@ -208,6 +208,7 @@ OPTIONAL: Mapping[str, tuple[str, ...]] = {
     "compress": ("torch_pruning",),
     "mlflow": ("mlflow",),
     "onnx": ("onnx", "onnxscript", "onnxruntime"),
+    "optuna": ("optuna",),
     "plots": ("matplotlib",),
     "ray": ("ray",),
     "report": ("plotly",),

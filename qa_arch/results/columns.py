@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -37,11 +37,9 @@ from qa_arch.records import (
     SplitFacts,
     is_squad,
 )
+from qa_arch.results.systems import Questions, load_questions, require_one_measure
 from qa_arch.results.tables import Column, Table, two_decimals
 from qa_arch.terminal import counted
-
-if TYPE_CHECKING:
-    from qa_arch.results.systems import Questions
 
 
 @dataclass(frozen=True)
@@ -63,8 +61,6 @@ class Scored:
         """Question rows, read on first use; None if there are none."""
         if self.record is None or self.folder is None:
             return None
-        from qa_arch.results.systems import load_questions
-
         try:
             return load_questions((self.root or Path()) / self.folder, self.record, self.split)
         except RunError:
@@ -325,13 +321,7 @@ def runs_table(
     if not runs:
         raise RunError("no runs to compare; name a folder that holds run.json files")
     split = split or next((s for s in (DEV, CALIBRATION) if any(s in r.scores for _, r in runs)), DEV)
-    measured = {measure: folder for folder, record in runs if (measure := record.measure(split))}
-    if len(measured) > 1:
-        places = ", ".join(str(folder) for folder in measured.values())
-        raise RunError(
-            f"runs scored on {len(measured)} different {split} sets, protocols or metric versions are not"
-            f" comparable ({places}); compare one kind at a time"
-        )
+    require_one_measure({folder: measure for folder, r in runs if (measure := r.measure(split))})
     shown = select_columns(columns or _default_columns(runs, split))
     keys = {column.key for column in shown}
     # Heuristics appear once: their scores depend only on the data.

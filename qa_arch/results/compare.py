@@ -1,7 +1,8 @@
 """The tables of ``qa-arch compare`` and ``qa-arch power``, chosen from the rows of ``results.effects``.
 
 Two systems on every measure and kind of question, all systems against a baseline, differences pooled over
-experiments, and the power of planned ones.
+experiments, and the power of planned ones. Also the means over seeds and the expected best score of tuning,
+which ``qa-arch tables`` shows.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, product
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import Bools
 from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
-from qa_arch.records import CALIBRATION, DEV, Runs
+from qa_arch.records import CALIBRATION, DEV, Measure, Runs
 from qa_arch.results.columns import is_score
 from qa_arch.results.effects import (
     AT_THRESHOLD,
@@ -43,7 +45,15 @@ from qa_arch.results.effects import (
     samples_of,
     values_of_all,
 )
-from qa_arch.results.systems import Questions, System, differing, group_by_system, repeated, stacked
+from qa_arch.results.systems import (
+    Questions,
+    System,
+    differing,
+    group_by_system,
+    repeated,
+    require_one_measure,
+    stacked,
+)
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet, question_word
@@ -560,3 +570,38 @@ def _standard_errors(variance: Variance) -> dict[str, float]:
     )
     errors = {f"se_{key}": round(part**0.5, PLACES) for key, part in zip(_SOURCES, parts, strict=True)}
     return {**errors, "freedom": round(variance.freedom, PLACES)}
+
+
+def expected_best(scores: Sequence[float], trials: int) -> float:
+    """Mean of the highest of ``trials`` scores, drawn from ``scores`` with replacement (Dodge et al. 2019,
+    section 3: the distribution of the highest is the ``trials``-th power of that of one)."""
+    count, ordered = len(scores), sorted(scores)
+    weights = [((i + 1) / count) ** trials - (i / count) ** trials for i in range(count)]
+    return sum(weight * score for weight, score in zip(weights, ordered, strict=True))
+
+
+def expected_best_table(runs: Runs) -> Table:
+    """Table of models by number of trials, up to that of the model with the fewest.
+
+    A trial is a run of the model with any settings; runs without a calibration score do not count. Raises
+    RunError if no run has one, or if they have them on different sets.
+    """
+    scores: dict[str, list[float]] = {}
+    measures: dict[Path, Measure] = {}
+    for folder, record in runs:
+        if (value := record.tuning_score) is not None and (measure := record.measure(CALIBRATION)):
+            scores.setdefault(record.model, []).append(value)
+            measures[folder] = measure
+    if not scores:
+        raise RunError("no run was scored on calibration, by which settings are chosen")
+    require_one_measure(measures)
+    fewest = min(map(len, scores.values()))
+    budgets = sorted({*(2**k for k in range(fewest.bit_length())), fewest})
+    rows: list[dict[str, Any]] = [
+        {"model": model, "trials": len(own), **{f"best_{n}": expected_best(own, n) for n in budgets}}
+        for model, own in scores.items()
+    ]
+    columns = [text("model", "model"), number("trials", "trials")]
+    columns += [number(f"best_{n}", f"best of {n}") for n in budgets]
+    note = "expected best calibration score of n trials, drawn from all with replacement (Dodge et al. 2019)"
+    return Table("Expected best calibration score by number of trials", columns, rows, [note])

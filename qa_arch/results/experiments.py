@@ -25,7 +25,8 @@ from textwrap import wrap
 from typing import Any, Literal
 
 from qa_arch.config.check import suggest
-from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, install
+from qa_arch.config.target import require_packages
+from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.files import read_json, replacing
 from qa_arch.provenance import dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, Globs, RunRecord, Runs, recorded
@@ -192,12 +193,10 @@ def baseline_table(
     return effects_table(samples_of(systems, split), parent, title=title, **options)
 
 
-def registered_systems(
-    folder: Path, registered: Mapping[str, Mapping[str, str]], split: str = DEV
-) -> list[System]:
+def registered_systems(folder: Path, registered: Mapping[str, Mapping[str, str]]) -> list[System]:
     """The arms of a registration (``Registration.runs``) with the registered runs and no others; none before
     the last of them is scored."""
-    runs = [(folder / place, record) for place, record in recorded(folder, "**") if split in record.scores]
+    runs = [(folder / place, record) for place, record in recorded(folder, "**") if DEV in record.scores]
     scored = {record.settings_hash: (path, record) for path, record in runs}
     if not all(settings in scored for arm in registered.values() for settings in arm.values()):
         return []
@@ -365,10 +364,9 @@ def save_figure(draw: Callable[[], Any], path: Path) -> Sequence[Path]:
 
     The bytes are reproducible for a given matplotlib version. Raises UnavailableError without matplotlib.
     """
-    try:
-        from matplotlib import style
-    except ImportError as error:
-        raise UnavailableError(f"figures need matplotlib; {install('plots')}") from error
+    require_packages("plots", "figures")
+    from matplotlib import style
+
     both = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
     files = [path] if path.suffix in METADATA else both
     with style.context(["default", _STYLE]):

@@ -14,13 +14,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from importlib import util
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qa_arch.errors import UnavailableError, install
+from qa_arch.config.target import require_packages
 from qa_arch.results.tables import Column, Table, render
 
 PAGE = Path(__file__).parent / "page"
@@ -36,13 +36,13 @@ Mark = Callable[[Mapping[str, Any], Column], str]
 """Class of the cell of a row and a column, "" for none."""
 
 
-def table_html(table: Table, name: str = "", *, sortable: bool = False, mark: Mark = lambda *_: "") -> str:
-    """A table in a scrolling frame, its CSV with unrounded values, and its notes; ``name`` names the file.
+def table_html(table: Table, *, sortable: bool = False, mark: Mark = lambda *_: "") -> str:
+    """A table in a scrolling frame, its CSV with unrounded values, and its notes.
 
     Of a row, ``href`` becomes a link around its first cell, ``place`` the key of a system beside it,
     ``reference`` a fainter line, and ``error`` the tooltip of its status.
     """
-    name = name or table.title or "table"
+    name = table.title or "table"
     heads = ""
     for column in table.columns:
         side, heading = ' class="text"' if column.left else "", escape(column.heading)
@@ -127,12 +127,8 @@ def _escaped(value: Any, key: str = "") -> Any:
 
 def plotly_source() -> bytes:
     """Source of plotly.js from the Python package, without importing it; UnavailableError without it."""
-    spec = util.find_spec("plotly")
-    folders = spec.submodule_search_locations if spec else None
-    path = Path(folders[0]) / "package_data" / "plotly.min.js" if folders else None
-    if path is None or not path.is_file():
-        raise UnavailableError(f"reports are drawn by plotly.js; {install('report')}")
-    return path.read_bytes()
+    require_packages("report", "the report")
+    return Path(str(distribution("plotly").locate_file("plotly/package_data/plotly.min.js"))).read_bytes()
 
 
 def pack_json(value: Any) -> str:

@@ -263,7 +263,8 @@ def require_one_measure(measures: Mapping[Path, Measure]) -> None:
             for of, folder in seen.items()
         )
         raise RunError(
-            f"scores on different sets, protocols or metric versions are not comparable ({written})"
+            f"scores on different sets, protocols or metric versions are not comparable ({written}); compare"
+            " one kind at a time"
         )
 
 

@@ -30,7 +30,7 @@ from pytorch_lightning.strategies import DDPStrategy, ModelParallelStrategy
 from qa_arch.config.check import suggest
 from qa_arch.config.machine import has_logger
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
-from qa_arch.config.target import CALLBACKS, arguments, locate
+from qa_arch.config.target import CALLBACKS, TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, one_line
 from qa_arch.models import store
 from qa_arch.nn.features import forward_flops
@@ -188,14 +188,13 @@ def fit(
     folder: Path,
     *,
     resume: bool = False,
+    trusted: Sequence[str] = TRUSTED,
     publish: Callable[[list[dict[str, Any]]], Any] = lambda epochs: None,
     loggers: Sequence[Logger] = (),
-    callbacks: Sequence[pl.Callback] = (),
 ) -> Fitted:
     """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``loggers`` receive every epoch. ``callbacks`` run before ours. No epochs leave the
-    weights as they are.
+    ``publish`` and ``loggers`` receive every epoch. No epochs leave the weights as they are.
     """
     _silence_lightning()
     flops = window_flops(parts)
@@ -215,6 +214,7 @@ def fit(
     history = History(publish, settings.log_every, flops)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     bar = TrainingProgress(label, history, live=settings.progress)
+    callbacks = [*parts.callbacks(), *build_callbacks(config, trusted)]
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
@@ -229,7 +229,7 @@ def fit(
         limit_train_batches=None if settings.limit_train_batches is None else data.epoch_batches(world=world),
         **{name: getattr(settings, name) for name in FLAGS},
         profiler=profiler and PROFILERS[profiler](dirpath=folder, filename="profile"),
-        callbacks=[*parts.callbacks(), *callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
+        callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.

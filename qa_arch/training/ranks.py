@@ -28,7 +28,7 @@ from qa_arch.errors import QaArchError, out_of_memory
 from qa_arch.files import descriptors
 from qa_arch.process import launched, module_command, start
 from qa_arch.records import Status, read_record, write_record
-from qa_arch.training.fit import build_callbacks, fit, fitting_of, start_process
+from qa_arch.training.fit import fit, fitting_of, start_process
 
 INTERRUPTED = 130
 """Exit code of a rank that stopped with its run after Ctrl-C."""
@@ -127,8 +127,8 @@ def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[
             parts,
             folder,
             resume=resume,
+            trusted=trusted,
             loggers=[DummyLogger()] if has_logger({"logger": config.logger}) else [],
-            callbacks=build_callbacks(config, trusted),
         )
     finally:
         leave_group()

@@ -57,7 +57,6 @@ from qa_arch.training import inputs
 from qa_arch.training.checkpoint import LAST, PREVIOUS, discard, random_state, restore_random_state
 from qa_arch.training.fit import (
     Fitted,
-    build_callbacks,
     device_facts,
     fit,
     peak_memory_mb,
@@ -97,8 +96,6 @@ class OpenRun:
     begun: float = 0.0
     """Clock of the process, as ``prepared``: when the training began, and when all was read and built."""
     prepared: float = 0.0
-    epochs: Sequence[Mapping[str, Any]] = ()
-    best_epoch: int | None = None
 
     @property
     def model_folder(self) -> Path:
@@ -227,7 +224,8 @@ class OpenRun:
         """Train, with all ranks, and leave the best weights in the model and in the run folder."""
         self.loggers = self.closing.enter_context(open_loggers(self.config, self.folder, self.trusted))
         self.prepared = time.perf_counter()
-        self.epochs, self.best_epoch = _fit_into_memory(self, fitting)
+        epochs, best = _fit_into_memory(self, fitting)
+        self.record = replace(self.record, epochs=tuple(map(Epoch.from_flat, epochs)), best_epoch=best)
         store.load_weights(self.model_folder, fitting.model)
         fitting.model.to(self.record.device.kind)
 
@@ -252,13 +250,12 @@ class OpenRun:
 
     def finish(self, dev: QuestionSet | None = None) -> None:
         """Record the cost of training, that the run is finished, and its outcome in the loggers."""
-        seconds = sum(epoch["train_seconds"] for epoch in self.epochs)  # including those before a resume
-        validation = sum(epoch.get("validation_seconds", 0.0) for epoch in self.epochs)
-        trained = sum(epoch["windows"] for epoch in self.epochs)
+        epochs = self.record.epochs  # including those before a resume
+        seconds = sum(epoch.train_seconds or 0.0 for epoch in epochs)
+        validation = sum(epoch.validation_seconds or 0.0 for epoch in epochs)
+        trained = sum(epoch.windows or 0 for epoch in epochs)
         self.update(
             status="ok",
-            epochs=tuple(map(Epoch.from_flat, self.epochs)),
-            best_epoch=self.best_epoch,
             examples_per_second=round(trained / seconds, 3) if seconds else None,
             peak_memory_mb=peak_memory_mb(self.record.device.kind == "cuda"),
             seconds=replace(
@@ -379,9 +376,9 @@ def _fit_into_memory(run: OpenRun, fitting: Fitting) -> Fitted:
                     fitting,
                     run.folder,
                     resume=run.resumes,
+                    trusted=run.trusted,
                     publish=lambda epochs: run.update(epochs=tuple(map(Epoch.from_flat, epochs))),
                     loggers=run.loggers,
-                    callbacks=build_callbacks(run.config, run.trusted),
                 )
         except Exception as error:
             can_halve = (

@@ -249,9 +249,11 @@ def test_input_errors_are_reported_before_torch_is_imported(tmp_path):
 
 
 def test_missing_extras_are_reported_before_torch_is_imported():
+    search = ("debug=fast", "hydra/sweeper=qa_optuna", "optim.lr=interval(1e-5,1e-4)")
     calls = {
         ("train", "debug=fast", "logger=tensorboard"): ("tensorboard", "[tensorboard]', or logger=none"),
         ("train", "-m", "debug=fast", "logger=mlflow", "seed=1,2"): ("mlflow", "[mlflow]', or logger=none"),
+        ("train", "-m", *search): ("optuna", "[optuna]'"),
         ("train", "data=demo", "trainer.optimizer_bits=8"): ("bitsandbytes", "[8bit]', or use 32"),
         ("serve", "runs/x"): ("uvicorn", "[serve]'"),
         ("export", "runs/x", "--to", "onnx", "--out", "o"): ("onnxscript", "[onnx]'"),

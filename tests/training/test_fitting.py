@@ -145,10 +145,10 @@ def test_patience_counts_epochs_without_improvement(select, patience, trained):
     assert run_epochs(select, patience)[2] == trained
 
 
-def fit_parts(config, parts, folder, **options):
+def fit_parts(config, parts, folder):
     """``fit`` without the rest of a run, which makes the folder of its model first."""
     (folder / "model").mkdir(parents=True)
-    return fit(config, span_fitting(config, parts), folder, **options)
+    return fit(config, span_fitting(config, parts), folder)
 
 
 @pytest.fixture
@@ -303,8 +303,9 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog)
         def on_train_batch_end(self, *_):
             torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
 
+    parts = replace(parts, callbacks=lambda: [Diverge()])
     with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
-        fit_parts(config, parts, tmp_path, callbacks=[Diverge()])
+        fit_parts(config, parts, tmp_path)
     assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
 
 
