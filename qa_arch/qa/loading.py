@@ -362,6 +362,7 @@ def _ensemble(runs: Sequence[str], options: Any) -> Reader:
         precision=options["precision"],
         library=" + ".join(sorted({member.library for member in members})),
     )
+    reader.records = tuple(record for member in members for record in member.records)
     reader.null_threshold = sum(member.null_threshold for member in members) / len(members)
     reader.temperature = sum(member.temperature for member in members) / len(members)
     return reader
