@@ -145,6 +145,7 @@ def quantise(path: Path) -> None:
         field.extend(values)
     model.opset_import.append(onnx.helper.make_opsetid(CONTRIB, 1))
     onnx.save(model, path)
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)  # a large graph's weights, in fp32
 
 
 class _Quantised:
