@@ -362,6 +362,8 @@ def export_onnx(
             quantise(folder / GRAPH)
             description = replace(description, precision="int8")
             result = check(predictor, OnnxModel(folder / GRAPH, description), questions, watch)
+            # The scores and the time of the run are not those of the rounded weights.
+            record = replace(record, scores={}, rows={}, seconds=replace(record.seconds, predict=None))
         write_json(folder / DESCRIPTION, asdict(replace(description, check=result)))
         store.save_tokenizer(folder, predictor.tokenizer)
         if predictor.vectors is not None:
