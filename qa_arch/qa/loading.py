@@ -52,6 +52,7 @@ from qa_arch.records import (
     GRAPH,
     MEMBERS,
     MODEL,
+    RECORD,
     Device,
     RunRecord,
     Threshold,
@@ -313,14 +314,20 @@ def _graph(folder: Path, record: RunRecord, precision: Precision) -> Reader:
 
 
 def member_runs(folder: Path) -> list[str]:
-    """The runs behind an ensemble's folder. Raises RunError if one was trained again or moved since."""
-    runs = []
-    for member in read_json(folder / MEMBERS, "adopt its runs again"):
-        run = str(folder / member["run"])
-        if not Path(run).is_dir() or read_record(run).created != member["created"]:
+    """The runs behind an ensemble's folder. Raises RunError if one was trained again or moved since, or if
+    they are not as many as its record says."""
+    remedy = "adopt its runs again"
+    content = read_json(folder / MEMBERS, remedy)
+    try:
+        members = [(str(folder / member["run"]), member["created"]) for member in content]
+    except (TypeError, KeyError):
+        members = []
+    if len(members) != len(read_record(folder).members):
+        raise RunError(f"{folder / MEMBERS}: does not list the members in {RECORD}; {remedy}")
+    for run, created in members:
+        if not Path(run).is_dir() or read_record(run).created != created:
             raise RunError(f"{folder}: {run} is no longer the run that was adopted; adopt it again")
-        runs.append(run)
-    return runs
+    return [run for run, _ in members]
 
 
 def as_recorded(reader: Reader, record: RunRecord) -> Reader:
@@ -362,6 +369,7 @@ def _ensemble(runs: Sequence[str], options: Any) -> Reader:
         precision=options["precision"],
         library=" + ".join(sorted({member.library for member in members})),
     )
+    reader.records = tuple(record for member in members for record in member.records)
     reader.null_threshold = sum(member.null_threshold for member in members) / len(members)
     reader.temperature = sum(member.temperature for member in members) / len(members)
     return reader

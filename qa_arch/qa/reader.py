@@ -93,6 +93,8 @@ class Reader:
         self.model, self.tokenizer, self.vectors = model.eval(), tokenizer, vectors
         self.segments = segments
         self.config, self.record = config, record
+        self.records: tuple[RunRecord, ...] = () if record is None else (record,)
+        """The record of each model of an ensemble, in order; that of the model itself if it is none."""
         self.null_threshold = record.null_threshold if record else 0.0
         self.temperature = record.temperature if record else 1.0
         self.precision: Precision = precision

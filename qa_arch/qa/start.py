@@ -30,7 +30,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.cache import cache_file, read_or_build, read_sealed, require_same_tokens, write_sealed
 from qa_arch.features.vectors import vector_rows
 from qa_arch.features.windows import FeatureTable, array_names, check_ids, check_window
-from qa_arch.models.checkpoint_files import SETTING, joint_hash, teacher_identity, teacher_record
+from qa_arch.models.checkpoint_files import SETTING, joint_hash, teacher_identity
 from qa_arch.nn.distillation import soft_target_loss
 from qa_arch.nn.encoder import Encoder, encoder_of
 from qa_arch.nn.precision import HALVES, Precision, cast_weights
@@ -146,8 +146,7 @@ class Teacher:
     """
 
     def __init__(self, predictor: Reader, *sources: str) -> None:
-        assert predictor.record is not None
-        self.records = [teacher_record(source) or predictor.record for source in sources]
+        self.records = predictor.records
         self.model = predictor.model.eval().requires_grad_(False)
         self.encoder = encoder_of(self.model)
         self.tokenizer, self.vectors = predictor.tokenizer, predictor.vectors

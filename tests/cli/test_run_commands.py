@@ -18,7 +18,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.splits import held_out
 from qa_arch.data.squad import write
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import holder, write_json
 from qa_arch.models.checkpoint_files import run_config
 from qa_arch.provenance import DEV_ACCESS_LOG, read_dev_accesses
@@ -444,6 +444,14 @@ def test_ensemble_becomes_a_run_that_is_scored_like_any(qa_arch, trained, tmp_pa
     question, context = "Who wrote it?", "Ada Stone wrote it."
     members = load([twin, trained], device="cpu").predict([(question, context)])
     assert reader.predict([(question, context)]) == members
+    listed = (out / "members.json").read_text()
+    for content in ("[]", "null", "[{}, {}]", json.dumps(json.loads(listed)[:1])):
+        (out / "members.json").write_text(content)
+        with pytest.raises(
+            RunError, match=r"members\.json: does not list the members .* adopt its runs again"
+        ):
+            load(out, device="cpu", trust=["mine"])
+    (out / "members.json").write_text(listed)
     write_record(twin, replace(member, created="2031-01-01T00:00:00+00:00"))
     for command in (["evaluate", "--run", out], ["ask", out, "--question", question, "--context", context]):
         code, _, err = qa_arch(*command)

@@ -70,3 +70,25 @@ def test_lookups_have_a_scale_per_row(run):
 def test_small_matrices_stay_in_fp32(run):
     x, weight = np.random.default_rng(0).normal(size=(2, 3, 24)).astype(np.float32), np.eye(24, 2)
     assert np.array_equal(run("MatMul", weight.astype(np.float32), x=x), x @ weight.astype(np.float32))
+
+
+def test_weights_beside_a_large_graph_do_not_stay_in_fp32(tmp_path):
+    value, weight = onnx.helper.make_tensor_value_info, np.eye(64, dtype=np.float32)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "one",
+        [value("x", FLOAT, [1, 64])],
+        [value("y", FLOAT, None)],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, tmp_path / "g.onnx", save_as_external_data=True, location="g.onnx.data")
+    assert len(list(tmp_path.iterdir())) == 2
+
+    from qa_arch.export.onnx import quantise
+    from qa_arch.models.onnx_model import _session
+
+    quantise(tmp_path / "g.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["g.onnx"]
+    x = np.arange(64, dtype=np.float32)[None] / 63 * 127
+    np.testing.assert_allclose(_session(tmp_path / "g.onnx").run(None, {"x": x})[0], np.rint(x), rtol=1e-6)

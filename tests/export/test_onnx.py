@@ -19,7 +19,7 @@ from qa_arch.features.batches import Collator
 from qa_arch.features.vectors import vector_rows
 from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.qa.loading import average, load_predictor
-from qa_arch.records import GRAPH
+from qa_arch.records import GRAPH, Point, Seconds
 from qa_arch.types import Candidate, Prediction
 from tests.export.conftest import CASES
 
@@ -124,14 +124,26 @@ def reuse_graph(exported, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["bert", "albert", "proposed"])
-def test_int8_logits_are_close(case, predictors, reuse_graph, tmp_path):
+def test_int8_logits_are_close(case, predictors, copied, reuse_graph, tmp_path):
     import onnx
 
     reuse_graph(case)
-    check = export_onnx(predictors[case], tmp_path / "int8", precision="int8")
+    scored = copied(predictors[case])
+    scores = {
+        "dev": {"forced": Point(threshold=None, protocol="2.0", metric_version="1", metrics={"f1": 50.0})}
+    }
+    scored.record = replace(
+        scored.record, scores=scores, rows={"dev": "0"}, seconds=Seconds(fit=2, predict=1)
+    )
+    check = export_onnx(scored, tmp_path / "int8", precision="int8")
     predictor = load_predictor(tmp_path / "int8")
     assert predictor.precision == "int8"
     assert predictor.record.precision == "int8"
+    assert (predictor.record.scores, predictor.record.rows, predictor.record.seconds) == (
+        {},
+        {},
+        Seconds(fit=2),
+    )
     assert 1e-4 < check.largest_difference < 1.0
     nodes = onnx.load(tmp_path / "int8" / GRAPH).graph.node
     weights = [node.input[1] for node in nodes if node.op_type == "MatMulIntegerToFloat"]

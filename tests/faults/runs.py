@@ -417,7 +417,7 @@ FAULTS = (
           old="existing.run_hash == record.run_hash", new="True"),
     Fault(name="ensemble reads runs that took the place of its own", at="member_runs",
           test="test_ensemble_becomes_a_run_that_is_scored_like_any",
-          old='read_record(run).created != member["created"]', new="False"),
+          old='read_record(run).created != created', new="False"),
     Fault(name="partial line is taken for an answer", at="skip_finished", test="serving/test_lines",
           old='not written[-1].endswith(b"\\n")', new="False"),
     Fault(name="answers are appended to a partial line", at="skip_finished", test="serving/test_lines",

@@ -1,5 +1,6 @@
 """Distillation: what teachers compute for their students, runs with a teacher, and teachers refused."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -7,18 +8,21 @@ import pytest
 import torch
 from broken_records import change_record
 from checkpoints import make_checkpoint
+from safetensors.torch import load_file, save_file
 from stops import stopped_after
 
 from qa_arch.config.compose import compose
 from qa_arch.config.target import TRUSTED
 from qa_arch.contract import write_vectors
+from qa_arch.data.question_sets import passage_title
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.export.huggingface import export_hf
 from qa_arch.features.batches import Collator
 from qa_arch.files import write_json
-from qa_arch.models.checkpoint_files import require_teacher
+from qa_arch.models.checkpoint_files import SETTINGS_FILE, require_teacher
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.reading import run_model
 from qa_arch.qa import start
@@ -215,6 +219,29 @@ def test_checkpoint_as_teacher(run_training, student, checkpoint, caplog):
     assert done.record.teacher.fingerprint.startswith("sha256:")
     assert done.record.epochs[0].value("train_soft_targets") > 0
     assert "training articles are unknown and may include those of calibration and dev" in caplog.text
+
+
+def test_each_of_several_checkpoints_is_identified_and_checked(assembled, configure, run_training, tmp_path):
+    """Of the second, too, files and training articles count."""
+    first, second, third = (tmp_path / name for name in ("first", "second", "third"))
+    export_hf(load_predictor(run_training("encoder.layers=4", "trainer.max_steps=1").folder), first)
+    for folder in (second, third):
+        shutil.copytree(first, folder)
+        weights = load_file(folder / "model.safetensors")
+        weights["qa_outputs.bias"] += len(folder.name)
+        save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+    def assemble(*teachers):
+        names = ",".join(map(str, teachers))
+        return assembled("soft_targets", f"distillation.teacher=[{names}]", "distillation.layers=none")
+
+    facts = [assemble(first, folder).distiller.facts for folder in (second, third)]
+    assert len({item.fingerprint for item in facts}) == len({item.run_hash for item in facts}) == 2
+    settings = json.loads((third / SETTINGS_FILE).read_text())
+    settings["data"]["train"]["titles"] += map(passage_title, open_passages(configure().data.dev).titles)
+    write_json(third / SETTINGS_FILE, settings)
+    with pytest.raises(DataError, match="first \\+ third and dev share"):
+        assemble(first, third)
 
 
 @pytest.mark.parametrize(
