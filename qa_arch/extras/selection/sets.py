@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,6 @@ HOLDS = {"selection": CANDIDATES, "classification": "classes"}
 """Task -> kind of the sets that it needs; sentences of passages can be candidates."""
 EXAMPLES = {CANDIDATES: "data=insuranceqa", "classes": "data=question_types"}
 """Data of each kind, for messages."""
-_WORD = re.compile(r"\w+|[^\w\s]")
 MAIN = {
     "ABBR": "abb exp",
     "DESC": "def desc manner reason",
@@ -175,8 +173,10 @@ def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str,
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words of a text: runs of letters, digits and underscores, and every other visible character alone."""
-    return tuple(_WORD.findall(text))
+    """Words of a text, as in ``features.words``."""
+    from qa_arch.features.words import word_pattern  # late: help texts load this module
+
+    return tuple(word_pattern(symbols=True).findall(text))
 
 
 def selection_set(

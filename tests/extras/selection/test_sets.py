@@ -66,6 +66,7 @@ def example(id_: str, *answers: str, context: str = TEXT, title: str = "t") -> E
 
 def test_sentences_where_an_answer_begins_are_right():
     assert words("Mira's 3.5 boats, où?") == ("Mira", "'", "s", "3", ".", "5", "boats", ",", "où", "?")
+    assert words("cafe\u0301 हिन्दी।") == ("cafe\u0301", "हिन्दी", "।")
     task = sentence_selection(
         question_set(
             "set", [example("a", "Mira"), example("b", "bees", "boats! Old"), example("c", " Old")], "1.1"
