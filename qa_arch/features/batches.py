@@ -7,7 +7,6 @@ The plan first splits the data into global batches and then over micro-steps and
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from qa_arch.errors import ConfigError
 from qa_arch.features.windows import FeatureTable, Window, assemble
-from qa_arch.features.words import Bools, Ints, Longs
+from qa_arch.features.words import Bools, Ints, Longs, word_pattern
 from qa_arch.tensors import Batch, SpanLabels
 from qa_arch.types import QuestionSet
 
@@ -293,7 +292,8 @@ def twin_questions(questions: QuestionSet, likeness: float) -> Longs:
     passages: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for row, example in enumerate(questions.examples):
         passages[example.context][example.answerable].append(row)
-    words = [frozenset(re.findall(r"\w+", example.question.casefold())) for example in questions.examples]
+    find = word_pattern(symbols=False).findall
+    words = [frozenset(find(example.question.casefold())) for example in questions.examples]
     twins = []
     for unanswerable, answerable in passages.values():
         pairs = [(-_jaccard(words[a], words[u]), a, u) for a in answerable for u in unanswerable]

@@ -8,12 +8,13 @@ vectorised over arrays of code points, many texts at a time.
 from __future__ import annotations
 
 import re
+import sys
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from itertools import count as numbers
 from typing import TYPE_CHECKING
@@ -163,6 +164,16 @@ def _kind(character: str) -> int:
     if unicodedata.category(first)[0] == "M" or _JAMO.match(first):
         return _MARK
     return _LETTER if character == "_" or category in "LN" else _SYMBOL
+
+
+@cache
+def word_pattern(*, symbols: bool) -> re.Pattern[str]:
+    """Matches the words of a text one by one, for texts too short for ``split``; with ``symbols`` also the
+    words of a single other character."""
+    # \w has no marks, which are most vowels of Hindi.
+    characters = map(chr, range(sys.maxunicode + 1))
+    marks = "".join(c for c in characters if unicodedata.category(c)[0] == "M")
+    return re.compile(rf"[\w{marks}]+" + r"|[^\w\s]" * symbols)
 
 
 def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:

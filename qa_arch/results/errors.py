@@ -91,7 +91,8 @@ class Mistakes:
     outcome: Ints
     """(N,) indices into ``OUTCOMES``."""
     boundary: Ints
-    """(N,) indices into ``BOUNDARIES``; -1 for other outcomes than a wrong span, or without texts."""
+    """(N,) indices into ``BOUNDARIES``; -1 for other outcomes than a wrong span, or without texts or the
+    place of a gold answer."""
     plausible: Floats
     """(N,) 1 if a false answer is one of the data's plausible answers, 0 if not; NaN if the data has none."""
     articles: Sequence[str] | None
@@ -202,7 +203,8 @@ def mistakes(rows: Questions, questions: QuestionSet | None = None) -> Mistakes:
     places, plausible = np.full(len(rows), -1), np.full(len(rows), np.nan)
     # Other outcomes have no boundary to compare: they stay -1 and NaN.
     for q in np.flatnonzero(outcome == WRONG_SPAN).tolist():
-        places[q] = list(BOUNDARIES).index(boundary(examples[q], *spans[q]))
+        if examples[q].located:
+            places[q] = list(BOUNDARIES).index(boundary(examples[q], *spans[q]))
     for q in np.flatnonzero(outcome == FALSE).tolist():
         if examples[q].plausible:
             plausible[q] = normal[texts[q]] in {normal[gold.text] for gold in examples[q].plausible}

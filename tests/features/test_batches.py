@@ -257,6 +257,11 @@ def test_most_similar_questions_of_a_passage_are_twins(make_set, likeness, expec
     assert twin_questions(make_set(*QUESTIONS), likeness).tolist() == expected
 
 
+def test_twins_of_hindi_share_words_not_letters(make_set, passage):
+    questions = make_set(("कौन हिन्दी पढ़ता है", passage, "mussels"), ("किन हिरन दिन", passage, None))
+    assert not len(twin_questions(questions, 0.1))
+
+
 def test_twin_windows_cover_the_same_part_of_the_passage(make_set, passage, bert):
     """The window with the answer is paired with its counterpart."""
     questions = make_set(

@@ -213,11 +213,12 @@ def test_scores_equal_ours_and_the_reference(library, gold_set, plain, threshold
 
 def test_repeated_ids_and_odds_that_are_no_numbers_are_refused(library, gold_set):
     metric, (first, *rest) = library.load(FOLDER), PREDICTIONS
-    nan = {**first, "no_answer_probability": math.nan}
+    nan, none = ({**first, "no_answer_probability": value} for value in (math.nan, None))
     for predictions, references, message in (
         ([first, *PREDICTIONS], [REFERENCES[0], *REFERENCES], "q1: occurs twice"),
         ([first, first, *rest[1:]], REFERENCES, "q1: occurs twice"),
         ([nan, *rest], REFERENCES, "q1: the no-answer probability is not a number"),
+        ([none, *rest], REFERENCES, "q1: the no-answer probability is not a number"),
     ):
         with pytest.raises(DataError, match=f"^question {message}"):
             metric.compute(predictions=predictions, references=references)
@@ -225,6 +226,14 @@ def test_repeated_ids_and_odds_that_are_no_numbers_are_refused(library, gold_set
     twice = replace(questions, examples=(*questions.examples, questions.examples[1]))
     with pytest.raises(DataError, match=r"^question q2: occurs twice; give each question its own id"):
         score(twice, MODULE_TEXTS)
+
+
+def test_gold_texts_without_a_start_count(library):
+    """The metric squad_v2 reads the texts alone."""
+    metric = library.load(FOLDER)
+    bare = [{**row, "answers": {**row["answers"], "answer_start": []}} for row in REFERENCES]
+    scores = (metric.compute(predictions=PREDICTIONS, references=golds) for golds in (bare, REFERENCES))
+    assert next(scores) == next(scores)
 
 
 def test_a_language_is_a_configuration(library):

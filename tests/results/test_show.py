@@ -116,6 +116,12 @@ def test_plausible_answers_are_compared_by_the_rules_of_the_language() -> None:
     assert [judge(rows, questions).plausible[0] for questions in sets] == [True, False]
 
 
+def test_span_is_not_apart_from_a_gold_whose_place_is_unknown() -> None:
+    example = Example("q", "?", TEXT, "t", (Gold("Ilva Mourne", -1),))
+    result = judge(rows_of([(example, "Ilva", False)]), build_set("made", [example], "2.0"))
+    assert judged(result) == [["wrong_span", None, True, None]]
+
+
 def test_judge_without_texts_finds_the_same_outcomes() -> None:
     questions, rows = build_set("made", [case[0] for case in CASES], "2.0"), rows_of(CASES)
     without_texts, with_texts = judge(rows), judge(rows, questions)

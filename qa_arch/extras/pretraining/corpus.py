@@ -164,8 +164,9 @@ def _hub_data_set(rest: str) -> Corpus:
     column = column or "text"
     with _hub_errors(rest):
         builder = retried(lambda: load_dataset_builder(name, config or None, revision=revision or None))
-    # File names on the hub contain their commit; offline, a cached data set lists no files.
-    files = (builder.config.data_files or {}).get(SPLIT, [builder.hash])
+    # File names on the hub contain their commit. Offline, a cached data set lists no files, and all its
+    # configurations have the hash of one commit.
+    files = (builder.config.data_files or {}).get(SPLIT) or [f"{builder.config.name}:{builder.hash}"]
     hashes = [content_hash(Path(file)) if Path(file).is_file() else str(file) for file in files]
     fingerprint = _digest("hub", "\0".join([column, *hashes]))
     return Corpus(f"hub:{rest}", rest, fingerprint, partial(_rows, rest, builder, column))

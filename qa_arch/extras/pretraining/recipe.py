@@ -34,6 +34,7 @@ from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
 from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
 from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
 from qa_arch.extras.pretraining.transformer import MultiHeadAttention
+from qa_arch.features import words
 from qa_arch.features.batches import EpochBatchSampler
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.windows import probe
@@ -468,7 +469,9 @@ class LanguagePredictor:
 
     def batch(self, text: str, *, until_end: bool = True) -> LanguageBatch:
         """``text`` as the model reads it, with each [MASK] as a target, or with its last token without the
-        special tokens that end it. Raises ConfigError if it exceeds the model's maximum length."""
+        special tokens that end it. Raises ConfigError if it exceeds the model's maximum length, DataError for
+        invalid Unicode."""
+        words.split([text])  # tokenizers report a lone surrogate as a wrong type
         tokenizer, encoder = self.tokenizer, self.model.encoder
         marked = text.replace(MASK, str(tokenizer.mask_token))
         text_ids = tokenizer(marked, add_special_tokens=False, verbose=False)["input_ids"]

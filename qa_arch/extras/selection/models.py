@@ -95,7 +95,7 @@ class BiLSTM(nn.Module):
     """Bidirectional LSTM over the real words; zeros at padding.
 
     Two LSTMs on padded texts, the second reading them reversed: a training step takes half the time of a
-    packed bidirectional LSTM on a CPU.
+    packed bidirectional LSTM on a CPU. They run in at least fp32; many CPUs have no LSTM in bf16.
     """
 
     def __init__(self, in_dim: int, hidden: int) -> None:
@@ -105,8 +105,10 @@ class BiLSTM(nn.Module):
 
     def forward(self, x: Float[Tensor, "T K D"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K H"]:
         """``mask`` is a prefix mask."""
-        ahead = self.forwards(x)[0]
-        behind = reverse(self.backwards(reverse(x, mask))[0], mask)
+        x = at_least_float32(x)
+        with torch.autocast(x.device.type, enabled=False):
+            ahead = self.forwards(x)[0]
+            behind = reverse(self.backwards(reverse(x, mask))[0], mask)
         return torch.cat([ahead, behind], dim=-1).masked_fill(~mask[..., None], 0.0)
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +34,6 @@ HOLDS = {"selection": CANDIDATES, "classification": "classes"}
 """Task -> kind of the sets that it needs; sentences of passages can be candidates."""
 EXAMPLES = {CANDIDATES: "data=insuranceqa", "classes": "data=question_types"}
 """Data of each kind, for messages."""
-_WORD = re.compile(r"\w+|[^\w\s]")
 MAIN = {
     "ABBR": "abb exp",
     "DESC": "def desc manner reason",
@@ -76,7 +74,7 @@ class SelectionSet:
     fingerprint: str
     """SHA-256 over the content of questions, candidates and answers, not over file bytes."""
     left_out: int = 0
-    """Number of questions dropped because they have no answer, or a single candidate."""
+    """Number of questions dropped because they have no located answer, or a single candidate."""
     protocol: Literal["selection"] = "selection"
     main: tuple[int, ...] = ()
     """Main class of each of ``answers`` if these are question classes; else empty."""
@@ -175,8 +173,10 @@ def hold_out_questions(task: SelectionSet, share: float, seed: int) -> dict[str,
 
 
 def words(text: str) -> tuple[str, ...]:
-    """Words of a text: runs of letters, digits and underscores, and every other visible character alone."""
-    return tuple(_WORD.findall(text))
+    """Words of a text, as in ``features.words``."""
+    from qa_arch.features.words import word_pattern  # late: help texts load this module
+
+    return tuple(word_pattern(symbols=True).findall(text))
 
 
 def selection_set(
@@ -207,7 +207,8 @@ def selection_set(
 def sentence_selection(questions: QuestionSet) -> SelectionSet:
     """Selection set of the answerable ``questions``, with the sentences of their passages as candidates.
 
-    Unanswerable questions and those on a single-sentence passage are skipped and counted in ``left_out``.
+    Skipped and counted in ``left_out``: questions without an answer whose place is known, and those on a
+    single-sentence passage.
     """
     answers: list[tuple[str, ...]] = []
     rows: dict[str, tuple[range, list[tuple[int, int]]]] = {}
@@ -219,14 +220,15 @@ def sentence_selection(questions: QuestionSet) -> SelectionSet:
             answers += (words(example.context[start:end]) for start, end in spans)
             rows[example.context] = range(first, len(answers)), spans
         candidates, spans = rows[example.context]
-        if example.answerable and len(candidates) > 1:
+        if example.located and len(candidates) > 1:
             selectable.append(_question(example, candidates, spans))
     return selection_set(questions.name, answers, selectable, len(questions) - len(selectable))
 
 
 def _question(example: Example, candidates: range, spans: list[tuple[int, int]]) -> SelectionQuestion:
     # White space before a sentence belongs to it; after the last one, to that.
-    indices = {sum(end <= gold.start for _, end in spans[:-1]) for gold in example.answers}
+    located = (gold for gold in example.answers if gold.start >= 0)
+    indices = {sum(end <= gold.start for _, end in spans[:-1]) for gold in located}
     right = tuple(candidates[index] for index in sorted(indices))
     question = words(example.question)
     return SelectionQuestion(example.id, question, candidates, right, example.title)

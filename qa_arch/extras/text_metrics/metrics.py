@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -18,12 +17,13 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from qa_arch.errors import DataError, UnavailableError, install
+from qa_arch.features.words import word_pattern
+from qa_arch.metrics.squad import by_characters
 from qa_arch.types import Example, QuestionSet
 
 ORDERS = (1, 2, 3, 4)
 CIDER_SCALE = 10.0
 """Factor used by the COCO evaluation and in the literature."""
-_WORD = re.compile(r"\w+")
 
 References = Sequence[Sequence[str]]
 """One or more gold texts per prediction, in the order of the predictions."""
@@ -43,12 +43,18 @@ def score(
     Abstentions have no words and score 0. With ``probabilities`` (question id -> candidate text ->
     probability) the perplexity of the predicted answers is added, each answer counting as one token.
 
-    Raises DataError if no answerable question has a prediction or a prediction is not among its candidates,
-    UnavailableError without the libraries.
+    Raises DataError if no answerable question has a prediction, a prediction is not among its candidates, or
+    the answers are in a language that does not separate its words; UnavailableError without the libraries.
     """
     scored = [e for e in questions.examples if e.answerable and e.id in texts]
     if not scored:
         raise DataError(f"{questions.name}: no answerable question has a prediction; text metrics need one")
+    # Of Korean, spaces separate the words, though its official evaluation compares characters.
+    if (code := by_characters(example.answers[0].text for example in scored)) not in (None, "ko"):
+        raise DataError(
+            f"{questions.name}: answers look like language {code}, whose words no spaces separate, and text"
+            " metrics compare words; leave them out"
+        )
     predictions = [texts[example.id] for example in scored]
     references = [[gold.text for gold in example.answers] for example in scored]
     return {
@@ -135,8 +141,8 @@ def _perplexity(
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words of ``text``: runs of letters, digits and underscores."""
-    return _WORD.findall(text.lower())
+    """Lower-case words of ``text``: runs of letters, marks, digits and underscores."""
+    return word_pattern(symbols=False).findall(text.lower())
 
 
 def cider(predictions: Sequence[str], references: References) -> float:

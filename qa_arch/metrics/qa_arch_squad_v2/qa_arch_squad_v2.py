@@ -48,10 +48,10 @@ class QaArchSquadV2(evaluate.Metric):
         )
 
     def _compute(self, predictions, references, no_answer_threshold=OFFICIAL_THRESHOLD):
-        golds = [(row["id"], row["answers"]) for row in references]
+        # As in the metric squad_v2, an answer is its text alone, wherever it starts.
         examples = tuple(
-            Example(id_, "", "", answers=tuple(map(Gold, gold["text"], gold["answer_start"])))
-            for id_, gold in golds
+            Example(row["id"], "", "", answers=tuple(Gold(text, -1) for text in row["answers"]["text"]))
+            for row in references
         )
         language = ENGLISH if self.config_name == "default" else self.config_name
         questions = QuestionSet("", examples, "2.0", language=language)
@@ -59,6 +59,6 @@ class QaArchSquadV2(evaluate.Metric):
         texts = {row["id"]: row["prediction_text"] for row in predictions}
         odds = {row["id"]: row["no_answer_probability"] for row in predictions}
         for id_, value in odds.items():
-            if isnan(value):
+            if value is None or isnan(value):
                 raise DataError(f"question {id_}: the no-answer probability is not a number; give one")
         return score(questions, texts, null_scores=odds, threshold=float(no_answer_threshold)).flat()

@@ -234,6 +234,7 @@ def test_attention_of_the_decoder_is_inspected(run_of, spans, qa_arch, tmp_path)
     [
         ("mlm", "Tarn keeps bees.", 2, "the text has no [MASK]: put it where a token is missing"),
         ("mlm", "bees " * 60 + "[MASK]", 2, "tokens and the model reads 32: shorten it"),
+        ("mlm", "caf\udce9 [MASK]", 4, "a text contains a lone surrogate after 'caf'"),
         ("causal", "Tarn keeps [MASK].", 2, "the text has a [MASK]: the model predicts what follows"),
         ("spans", "Tarn keeps [MASK].", 5, "was not pre-trained on a corpus; name a run of model=pretrain"),
     ],

@@ -99,6 +99,17 @@ def test_fingerprint_of_a_hub_data_set_covers_column_and_content(hub_folder):
     assert open_corpus(f"hub:{hub_folder}").fingerprint != first
 
 
+def test_cached_configurations_of_a_hub_data_set_differ(monkeypatch):
+    """Offline, ``datasets`` lists no files, and the hash is that of the commit."""
+
+    def load(name, config, **_):
+        return SimpleNamespace(config=SimpleNamespace(name=config, data_files=None), hash="commit")
+
+    monkeypatch.setattr("datasets.load_dataset_builder", load)
+    first, second = (open_corpus(f"hub:wiki:text:{config}") for config in ("en", "de"))
+    assert first.fingerprint != second.fingerprint
+
+
 def test_broken_stream_raises_unavailable(monkeypatch):
     def rows(split):
         yield {"text": "First."}

@@ -46,6 +46,15 @@ def test_bilstm_is_one_lstm_per_direction():
         assert not result[row, length:].any()
 
 
+@pytest.mark.parametrize("encoder", ["bilstm", "subilstm"])
+def test_recurrence_in_bf16_runs_in_fp32(encoder):
+    """Under autocast a CPU without bf16 instructions has no LSTM at all."""
+    model, batch = new_model(encoder=encoder), two_questions()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model.hidden_states(batch.question, batch.question_mask)
+    assert torch.equal(half, model.hidden_states(batch.question, batch.question_mask))
+
+
 @pytest.mark.parametrize("how", ["head_tail", "mean", "max"])
 def test_pooling(how):
     h = states() - 2  # padding must not win a maximum

@@ -1,6 +1,7 @@
 """Sets of candidates, of classes and of pairs: what is read from every source, identity, hold-out, errors."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,7 @@ def example(id_: str, *answers: str, context: str = TEXT, title: str = "t") -> E
 
 def test_sentences_where_an_answer_begins_are_right():
     assert words("Mira's 3.5 boats, où?") == ("Mira", "'", "s", "3", ".", "5", "boats", ",", "où", "?")
+    assert words("cafe\u0301 हिन्दी।") == ("cafe\u0301", "हिन्दी", "।")
     task = sentence_selection(
         question_set(
             "set", [example("a", "Mira"), example("b", "bees", "boats! Old"), example("c", " Old")], "1.1"
@@ -81,14 +83,17 @@ def test_sentences_where_an_answer_begins_are_right():
 def test_unselectable_questions_are_omitted_and_candidates_are_the_paragraph():
     unanswerable = Example("b", "Who?", TEXT, "t")
     examples = [
-        example("a", "Mira"),
+        example("a", "boats"),
         unanswerable,
         example("c", "alone", context="One sentence alone."),
+        Example("e", "Who?", TEXT, "t", (Gold("Miro", -1),)),  # to score by its text: where it is is unknown
         example("d", "pours", context="It rains. It pours.", title="u"),
     ]
+    examples[0] = replace(examples[0], answers=(*examples[0].answers, Gold("Miro", -1)))
     task = sentence_selection(question_set("set", examples, "2.0"))
     assert [question.id for question in task.questions] == ["a", "d"]
-    assert task.left_out == 2
+    assert task.left_out == 3
+    assert task.questions[0].right == (1,)
     last = task.questions[1]
     assert [task.answers[row] for row in last.candidates] == [("It", "rains", "."), ("It", "pours", ".")]
     assert task.answers[last.right[0]] == ("It", "pours", ".")

@@ -55,6 +55,7 @@ def test_bleu_is_corpus_level_with_any_number_of_golds() -> None:
         ("on the mat is the cat", [CAT], (1, 3 / 5, 1 / 2)),
         ("the cat", ["a dog", "the cat sat", "dog"], (0.8, 2 / 3, 0.8)),  # the best gold
         ("THÉODORE", ["Théodore Zürich"], (2 / 3, 0, 2 / 3)),  # accents stay inside words
+        ("हिन्दी", ["हिन्दु"], (0, 0, 0)),  # and marks, the vowels of Hindi
         ("", ["lamp"], (0, 0, 0)),
     ],
 )
@@ -164,6 +165,11 @@ def test_all_metrics_over_answerable_questions(gold_set) -> None:  # noqa: F811
     assert {"bleu_3", "bleu_4", "rouge_2"} <= set(scores)
     with pytest.raises(DataError, match="no answerable question has a prediction"):
         score(questions, {"q2": "lamp"})
+
+
+def test_answers_without_spaces_are_refused(gold_set) -> None:  # noqa: F811
+    with pytest.raises(DataError, match=r"look like language zh, whose words no spaces separate"):
+        score(gold_set({"q1": ["東京都"]}), {"q1": "東京"})
 
 
 @needs_libraries
