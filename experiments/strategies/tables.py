@@ -21,6 +21,12 @@ STEPS = (
     " model=proposed model.dropout=0 encoder.hidden_dropout=0 trainer.max_steps=50 trainer.log_every=1"
     " trainer.precision=fp32 trainer.batch_size=32 trainer.micro_batch=32,8,6 seed=13"
 )
+DROPOUT = "dropout"
+WITH_DROPOUT = (
+    "qa-arch train -m experiment=real_part name=strategies data=balanced data.train_questions=5000"
+    " model=proposed trainer.epochs=1 trainer.precision=fp32 trainer.batch_size=16 trainer.micro_batch=16,4"
+    " seed=13,14"
+)
 SPLIT = ("model", "strategy", "devices", "micro", "accumulate", "batch")
 FIRST_STEPS = 50
 
@@ -35,6 +41,15 @@ def tables(folder: Path) -> list[Table]:
             sort=("devices", "accumulate", "strategy"),
         ),
         _step_table(folder),
+        records_table(
+            folder,
+            "With dropout, a global batch of 16, an epoch of 5,000 questions of SQuAD 2.0, MiniLM, calibration",
+            records=DROPOUT,
+            split=CALIBRATION,
+            columns=(*SPLIT, "seed", "steps", "exact", "f1", "forced_f1", "auroc"),
+            sort=("devices", "accumulate", "strategy", "seed"),
+            wanted=[Wanted("proposed", WITH_DROPOUT)],
+        ),
     ]
 
 
