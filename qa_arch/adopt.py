@@ -257,6 +257,7 @@ def _combined(
     return replace(
         combined,
         members_hash=systems_hash(records),
+        precision=" + ".join(sorted({r.precision or r.setting("trainer", "precision") for r in records})),
         parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
         seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
         weights_bytes=None if None in weights else sum(filter(None, weights)),

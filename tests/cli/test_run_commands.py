@@ -483,6 +483,13 @@ def test_ensemble_is_named_after_all_models_and_knows_the_systems_of_its_members
     assert ensemble_of(a=members["a"], d=seeds["d"]).members_hash != ensemble.members_hash
 
 
+def test_ensemble_records_the_precisions_of_all_members(ensemble_of):
+    """In any order."""
+    members = {"a": ({"precision": "bf16"}, {}), "b": ({"precision": "fp32"}, {})}
+    for names in ("ab", "ba"):
+        assert ensemble_of(**{name: members[name] for name in names}).precision == "bf16 + fp32"
+
+
 def test_ensemble_keeps_the_dev_set_closed_that_a_member_holds_out(ensemble_of):
     """In any order, and no other member may hold out another set."""
     members = {"open": ({}, {"dev": "synthetic:train"}), "closed": ({}, {"open_dev": False})}
