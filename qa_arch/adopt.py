@@ -122,6 +122,11 @@ def adopt_model(
     existing = read_record(folder) if (folder / RECORD).is_file() else None
     if existing is not None:
         _require_same(existing, record, folder, sources)
+        if name not in (None, existing.model):
+            raise RunError(
+                f"{folder}: is called {existing.model}, not {name}; leave out --name, or adopt this into"
+                " another --folder"
+            )
     predictor, reading = predictor or load(), None
     if existing is None:
         record, reading = _fitted(record, predictor, sources, questions, decode is not None, watching)

@@ -517,6 +517,8 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
     assert qa_arch("evaluate", "--run", out)[0] == 0
     scored = (out / "run.json").read_bytes()
     assert qa_arch(*arguments)[0] == 0  # repeating it keeps the scores
+    code, _, err = qa_arch(*arguments, "--name", "other")
+    assert (code, "is called bert-greedy, not other; leave out --name" in err) == (5, True), err
     assert (out / "run.json").read_bytes() == scored
     code, _, err = qa_arch("adopt", run_folder, "--decode", "grid", "--folder", out)
     assert (code, "holds the record of bert-greedy with other" in err) == (5, True)
