@@ -280,7 +280,7 @@ def _take_settings(
 ) -> None:
     """Append settings that follow an option: argparse does not join them with those before it."""
     has_settings = hasattr(args, "overrides")
-    unknown = [word for word in unparsed if not has_settings or word.startswith("-") or "=" not in word]
+    unknown = [word for word in unparsed if not has_settings or not re.match("~|[^-].*=", word)]
     if unknown:
         parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
         flag = unknown[0].partition("=")[0]

@@ -124,6 +124,8 @@ REFUSED = [
     ("serve empty --port 0", 5, "empty: "),
     ("suite shift", 2, "shift: no such suite or file (did you mean 'shifts'?)"),
     ("sweep resum x", 2, "'resum' is not a choice (did you mean 'resume'?)"),
+    ("train --models bert,roberta model=proposed --dry-run", 2, "model=proposed and model=bert: give model"),
+    ("tables run --columns ,", 2, "--columns: ',' names nothing"),
     ("tables --all --columns f1", 2, "leave out RUNS and other options"),
     ("--bogus", 2, "'--bogus'"),
 ]
