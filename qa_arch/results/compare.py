@@ -436,7 +436,7 @@ def pooled_table(
     language or the sampling unit.
     """
     records = [a.record for a, _ in pairs]
-    measures = [measure for record in records if (measure := record.measure(split))]
+    measures = [it for record in records if (it := record.measure(split))]
     for what, known in (
         ("of SQuAD", [measure.protocol for measure in measures]),
         ("scored by metric version", [measure.metric_version for measure in measures]),
