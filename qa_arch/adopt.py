@@ -122,6 +122,11 @@ def adopt_model(
     existing = read_record(folder) if (folder / RECORD).is_file() else None
     if existing is not None:
         _require_same(existing, record, folder, sources)
+        if name not in (None, existing.model):
+            raise RunError(
+                f"{folder}: is called {existing.model}, not {name}; leave out --name, or adopt this into"
+                " another --folder"
+            )
     predictor, reading = predictor or load(), None
     if existing is None:
         record, reading = _fitted(record, predictor, sources, questions, decode is not None, watching)
@@ -257,6 +262,7 @@ def _combined(
     return replace(
         combined,
         members_hash=systems_hash(records),
+        precision=" + ".join(sorted({r.precision or r.setting("trainer", "precision") for r in records})),
         parameters=Parameters(total=sum(record.parameters.total or 0 for record in records)),
         seconds=Seconds(fit=round(sum(record.seconds.fit or 0.0 for record in records), 3)),
         weights_bytes=None if None in weights else sum(filter(None, weights)),

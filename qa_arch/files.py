@@ -300,6 +300,8 @@ def remove(path: Path) -> None:
 def _temporary(target: Path, *, folder: bool = False, parents: bool = True) -> Iterator[tuple[Path, int]]:
     """Yield path and descriptor of a new, locked file or folder beside ``target``, which is removed at the
     end of the block unless it was renamed."""
+    if not target.name:  # "." or "/"
+        raise QaArchError(f"{target}: cannot be replaced; give a name in it")
     if parents:
         target.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(target.parent)

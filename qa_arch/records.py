@@ -115,7 +115,12 @@ class SplitFacts:
     @property
     def rules(self) -> str:
         """``rules_of`` the set's language."""
-        return rules_of(self.details.get("language", "en"))
+        return rules_of(self.language)
+
+    @property
+    def language(self) -> str:
+        """Language by whose rules answers are compared."""
+        return self.details.get("language", "en")
 
     @property
     def counts(self) -> dict[str, int]:

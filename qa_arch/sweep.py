@@ -419,6 +419,7 @@ class Sweep:
         known = read_manifest(self.folder) if (self.folder / MANIFEST).is_file() else None
         if known is None or known.grid != self.grid:  # ``_manifest`` refuses another sweep
             return
+        warn_of_other_code([row(self.folder, point) for point in known.points])
         for point in select(self.folder, known.points, ("ok",)):
             config = validate(given.compose(point.overrides))
             if point_key(config) != point.key:
@@ -500,16 +501,9 @@ def _seeded(given: Multirun, own: Sequence[str], seeds: int) -> list[tuple[Seque
     return [(run, given.compose(run)) for run in seeded]
 
 
-def run_points(
-    planned: Mapping[SweepPoint, Job],
-    to_run: Iterable[SweepPoint],
-    place: Here | launchers.Cluster,
-    pool: Sequence[str] | None,
-    settings: SweepSettings,
-) -> None:
-    """Run the points ``to_run`` of a sweep, whose lock the caller holds."""
+def warn_of_other_code(rows: Sequence[PointState]) -> None:
+    """Log how many results of a sweep were made by another commit, and are kept."""
     current, _ = provenance.commit()
-    rows = [row(job.folder.parent, point) for point, job in planned.items()]
     outdated = [it.commit for it in rows if it.status in RESULTS and it.commit not in (None, current)]
     if outdated:
         log.warning(
@@ -518,6 +512,17 @@ def run_points(
             ", ".join(sorted({str(commit)[:8] for commit in outdated})),
             (current or "none")[:8],
         )
+
+
+def run_points(
+    planned: Mapping[SweepPoint, Job],
+    to_run: Iterable[SweepPoint],
+    place: Here | launchers.Cluster,
+    pool: Sequence[str] | None,
+    settings: SweepSettings,
+) -> None:
+    """Run the points ``to_run`` of a sweep, whose lock the caller holds."""
+    warn_of_other_code([row(job.folder.parent, point) for point, job in planned.items()])
     launches = {}
     for point in to_run:
         job = planned[point]

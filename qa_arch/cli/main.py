@@ -9,6 +9,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NoReturn
 
 from qa_arch import __version__, terminal
@@ -157,6 +158,10 @@ def _run(arguments: list[str], args: argparse.Namespace) -> int:
             else suggest(command, COMMANDS)
         )
         return _fail(f"unknown command '{command}'{hint}", 2)
+    for before, word in pairwise(["", *arguments]):
+        if not word or re.fullmatch(r"--[\w-]+=", word):
+            place = word or f"{before} ''".lstrip()
+            return _fail(f"{place}: is empty (an unset shell variable?); give a value, or leave it out", 2)
     parser = _parser(command)
     _, unparsed = parser.parse_known_args(arguments, args)
     if unparsed:
@@ -275,7 +280,7 @@ def _take_settings(
 ) -> None:
     """Append settings that follow an option: argparse does not join them with those before it."""
     has_settings = hasattr(args, "overrides")
-    unknown = [word for word in unparsed if not has_settings or word.startswith("-") or "=" not in word]
+    unknown = [word for word in unparsed if not has_settings or not re.match("~|[^-].*=", word)]
     if unknown:
         parser.prog = " ".join(filter(None, ("qa-arch", args.command)))
         flag = unknown[0].partition("=")[0]

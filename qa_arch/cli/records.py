@@ -77,7 +77,10 @@ def _figure(text: str) -> Path:
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} names nothing")
+    return names
 
 
 def add_tables_arguments(parser: argparse.ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import get_args
 
 from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, report_missing
-from qa_arch.config.check import key_of
+from qa_arch.config.check import key_of, refuse_repeated
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import refuse_single_run
 from qa_arch.config.schema import Config, recipe_of, validate
@@ -111,6 +111,7 @@ def _plan(args: argparse.Namespace) -> list[Job]:
     names = ALL_MODELS if args.models == "all" else [name.strip() for name in args.models.split(",")]
     if not all(names) or len(set(names)) < len(names):
         raise ConfigError(f"--models {args.models}: name each model once")
+    refuse_repeated([*args.overrides, f"model={names[0]}"])
     planned = [jobs.plan([*args.overrides, f"model={name}"], **options) for name in names]
     if len(planned) > 1:
         os.environ.pop("WANDB_RUN_ID", None)  # as of the points of a sweep

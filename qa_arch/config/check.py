@@ -184,6 +184,9 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     if origin in (dict, Mapping):
         if not isinstance(value, Mapping):
             raise ConfigError(f"{where}: expected a mapping, got {short(value)}")
+        if len(names := {*map(str, value)}) < len(value):
+            twice = next(name for name in names if [*map(str, value)].count(name) > 1)
+            raise ConfigError(f"{where}: {twice!r} is given twice, as a text and as another value")
         return {
             str(key): convert(get_args(hint)[1], item, _join(where, str(key))) for key, item in value.items()
         }

@@ -289,6 +289,8 @@ def _hydra(overrides: Sequence[str], config_dir: str | None) -> Iterator[list[st
     known = groups(folders)
     for override in overrides:
         group, equals, choice = override.partition("=")
+        if not group.strip("+~"):
+            raise ConfigError(f"'{override}' is not KEY=VALUE; {QUOTES}")
         # Hydra 1.3 raises ValueError or TypeError for GROUP=null, GROUP=a,null, GROUP=true and GROUP=0.
         words = {"null", "true", "false"}.intersection(re.split(r"[\s,()]+", choice.lower()))
         unnamed = bool(words) or not any(map(str.isalpha, choice))

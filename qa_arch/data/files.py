@@ -13,6 +13,7 @@ import io
 import json
 import os
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -102,7 +103,7 @@ def table_rows(path: Path) -> list[dict[str, Any]]:
             with pyarrow.OSFile(str(path)) as file, pyarrow.ipc.open_stream(file) as reader:
                 return reader.read_all().to_pylist()
         return parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowException, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # dates, invalid UTF-8
         reason = first_line(error, BRIEF)
         raise DataError(f"{path}: cannot be read ({reason}); fetch or write the file again") from None
 
@@ -169,8 +170,8 @@ def csv_rows(
 
     Cells are separated by commas, semicolons or tabs, whichever the header has most of.
 
-    Raises DataError for invalid CSV, for a row that is longer than the header or too short, and for missing
-    ``columns`` with ``remedy`` appended.
+    Raises DataError for invalid CSV, for a row that is longer than the header or too short, for a name that
+    two columns have, and for missing ``columns`` with ``remedy`` appended.
     """
     header = io.StringIO(text, newline=None).readline()
     separator = max(_SEPARATORS, key=header.count)  # a comma unless the header has more of another
@@ -179,6 +180,8 @@ def csv_rows(
         if missing := [name for name in columns if name not in (rows.fieldnames or ())]:
             given = ", ".join(rows.fieldnames or ())[:200]
             raise DataError(f"{path}: has no column {', '.join(missing)}, but {given!r}; {remedy}")
+        if twice := [name for name, count in Counter(rows.fieldnames or ()).items() if name and count > 1]:
+            raise DataError(f"{path}: has several columns {', '.join(twice)}; keep one of each name")
         for row in rows:
             if any(row.pop(None, ())):
                 fault = f"more cells than columns; quote cells that contain {_SEPARATORS[separator]}"

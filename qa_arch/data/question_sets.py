@@ -62,7 +62,9 @@ def clip(value: object, width: int = 60) -> str:
 
 def json_type(value: object) -> str:
     """JSON type of ``value``, for messages."""
-    return "null" if value is None else _NOUN.get(type(value), "a number")
+    if value is None or isinstance(value, float):
+        return "null" if value is None else "a number"
+    return _NOUN.get(type(value), f"of type {type(value).__name__}")  # the latter from Parquet
 
 
 def require_field(fields: Any, name: str, wanted: type, where: str = "") -> Any:

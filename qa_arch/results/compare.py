@@ -442,11 +442,18 @@ def pooled_table(
     """Table of B - A in each experiment, a pair of systems on a set of its own, and over all of them.
 
     The last row of a measure is the fixed effect with the test of its heterogeneity (``significance.pool``).
-    RunError if two experiments share questions, or differ in the protocol or the sampling unit.
+    RunError if two experiments share questions, or differ in the protocol, the metric version, the
+    language or the sampling unit.
     """
-    protocols = [it.protocol for a, _ in pairs if (it := a.record.measure(split))]
-    if len({*protocols}) > 1:
-        raise RunError(f"--pool: the experiments are of SQuAD {' and '.join(protocols)}; pool those of one")
+    records = [a.record for a, _ in pairs]
+    measures = [it for record in records if (it := record.measure(split))]
+    for what, known in (
+        ("of SQuAD", [measure.protocol for measure in measures]),
+        ("scored by metric version", [measure.metric_version for measure in measures]),
+        ("in language", [record.facts(split).language for record in records]),
+    ):
+        if len(unlike := dict.fromkeys(known)) > 1:
+            raise RunError(f"--pool: the experiments are {what} {' and '.join(unlike)}; pool those of one")
     loaded = [samples_of([replace(a, label="A"), replace(b, label="B")], split, unit) for a, b in pairs]
     if len({*(units := [f"{samples.unit}s" for samples in loaded])}) > 1:
         raise RunError(f"--pool: the sampling units differ ({', '.join(units)}); add --unit question")

@@ -321,10 +321,9 @@ def _reason(shown: Sequence[Shown]) -> str:
 def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
     """Scores over the null threshold, risk over coverage, and precision over recall of abstention."""
     curves = [run.curves for s in shown for run in s.runs if run.curves is not None]
-    odds = np.concatenate(
-        [own["threshold"][np.isfinite(own["threshold"])] for own in curves] or [np.array([0.0, 1.0])]
-    )
-    low, high = np.percentile(odds, [1, 99])
+    odds = np.concatenate([np.zeros(0), *(own["threshold"] for own in curves)])
+    finite = odds[np.isfinite(odds)]
+    low, high = np.percentile(finite, [1, 99]) if len(finite) else (0.0, 1.0)
     room = 0.03 * (high - low)
     name, score = ("EM", "exact") if measure == "exact" else ("F1", "score")
 

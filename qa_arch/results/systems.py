@@ -477,8 +477,7 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     facts = record.facts(split)
     try:
         on_error: OnError = "skip" if facts.skipped else "raise"
-        language = facts.details.get("language", "en")
-        questions = open_passages(list(source), on_error=on_error, use="scoring", language=language)
+        questions = open_passages(list(source), on_error=on_error, use="scoring", language=facts.language)
     except DataError as error:
         named = record.setting("data", split)
         raise DataError(f"{error}" + (f"; the run's {split} is {named}" if named else "")) from None

@@ -151,6 +151,7 @@ def test_committed_records_of_a_registered_experiment_are_the_registered_runs(fo
             f"arms:\n  a: {CLOSED}\n  a: {CLOSED} loss=twins\nseeds: [13]",
             "line 3, column 3: 'a' is given twice",
         ),
+        (f"arms: {{1: {CLOSED}, '1': {CLOSED} loss=twins}}\nseeds: [13]", "arms: '1' is given twice"),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
         (f"arms: {{a: {CLOSED}}}\nseeds: [13, 13]", "seeds lists a seed twice"),
         (f"arms: {{a: {CLOSED} seed=5}}\nseeds: [13]", "arm a: contains seed="),

@@ -171,6 +171,7 @@ def test_settings_may_follow_an_option(qa_arch):
     assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")
     assert before[0] == 0
     assert before != qa_arch("params", "model=match_lstm/boundary", "--json")
+    assert "~experiment: names no choice" in qa_arch("params", "seed=1", "--json", "~experiment")[2]
 
 
 def test_errors_of_other_libraries_are_shortened_and_never_empty():

@@ -491,6 +491,13 @@ def test_ensemble_is_named_after_all_models_and_knows_the_systems_of_its_members
     assert ensemble_of(a=members["a"], d=seeds["d"]).members_hash != ensemble.members_hash
 
 
+def test_ensemble_records_the_precisions_of_all_members(ensemble_of):
+    """In any order."""
+    members = {"a": ({"precision": "bf16"}, {}), "b": ({"precision": "fp32"}, {})}
+    for names in ("ab", "ba"):
+        assert ensemble_of(**{name: members[name] for name in names}).precision == "bf16 + fp32"
+
+
 def test_ensemble_keeps_the_dev_set_closed_that_a_member_holds_out(ensemble_of):
     """In any order, and no other member may hold out another set."""
     members = {"open": ({}, {"dev": "synthetic:train"}), "closed": ({}, {"open_dev": False})}
@@ -518,6 +525,8 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
     assert qa_arch("evaluate", "--run", out)[0] == 0
     scored = (out / "run.json").read_bytes()
     assert qa_arch(*arguments)[0] == 0  # repeating it keeps the scores
+    code, _, err = qa_arch(*arguments, "--name", "other")
+    assert (code, "is called bert-greedy, not other; leave out --name" in err) == (5, True), err
     assert (out / "run.json").read_bytes() == scored
     code, _, err = qa_arch("adopt", run_folder, "--decode", "grid", "--folder", out)
     assert (code, "holds the record of bert-greedy with other" in err) == (5, True)

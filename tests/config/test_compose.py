@@ -136,6 +136,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("experiment=null", "experiment=null: names no choice"),
         ("encoder=13", "encoder=13: names no choice"),
         ("experiment=[[]]", "names no choice"),
+        ("=3", "'=3' is not KEY=VALUE"),
         ("optim.Lr=1", "optim.Lr.*did you mean 'optim.lr'?"),
         ("model=propsed", "model=propsed does not exist .did you mean 'proposed'?"),
         ("trainr.batch_size=4", "'trainr.batch_size'.*did you mean 'trainer.batch_size'?"),

@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from broken_records import REMOVED, changed
+from pyarrow import parquet
 
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import read
@@ -98,12 +100,30 @@ FILE_CASES = [
     ("torn.arrow", b"ARROW1", ["torn.arrow: cannot be read (", "write the file again"]),
     ("none.json", b'{"data": []}', ["holds no questions"]),
     ("columns.csv", b"id,question,context,answer\n", ["no column answers, but 'id, ", "columns are"]),
+    ("twice.csv", b"id,context,question,answers,,context,\n", ["has several columns context; keep one"]),
     ("header.csv", b'id,"question"x,context,answers,starts\n', ["line 1: ", "expected after"]),
     ("semicolon.csv", b"id;question;answers;starts;context\na;Q?;;;Ada; who\n", ["that contain a semicolon"]),
     ("comma.csv", b"id,question,answers,starts,context\na,Q?,,,Ada, who\n", ["line 2: more cells than"]),
     ("short.csv", b"id,question,context,answers\na,Q?,Ada\n", ["line 2: ends before answers; complete"]),
     ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
 ]  # fmt: skip
+
+
+TABLE_CASES = [
+    (pa.array([2**30], pa.date32()), "rows.parquet: cannot be read (days="),
+    (pa.array([b"\xff"]).view(pa.string()), "rows.parquet: cannot be read ('utf-8' codec"),
+    (pa.array([b"A mill."]), "context: is of type bytes (b'A mill.'); it must"),
+]
+"""A column of one value in a Parquet file, that of the passages, and the message."""
+
+
+@pytest.mark.parametrize(("column", "message"), TABLE_CASES, ids=["date", "UTF-8", "bytes"])
+def test_faulty_column_of_parquet_is_refused(tmp_path, column, message):
+    table = pa.table({"id": ["a"], "question": ["Q?"], "context": column, "answers": [[]]})
+    parquet.write_table(table, tmp_path / "rows.parquet")
+    with pytest.raises(DataError) as caught:
+        read(tmp_path / "rows.parquet")
+    assert message in str(caught.value)
 
 
 def assert_refused(source, parts: list[str], on_error: str = "raise", error=DataError) -> None:

@@ -361,9 +361,18 @@ def test_experiments_of_other_units_are_not_pooled(two_seeds, make_run):
     with pytest.raises(RunError, match="share 120 questions"):
         pooled_table([(poor, good), other], unit="question")
     first, record = other[0].runs[0]
-    of_1_1 = replace(record, data={**record.data, "dev": replace(record.facts("dev"), protocol="1.1")})
-    with pytest.raises(RunError, match=r"of SQuAD 2\.0 and 1\.1"):
-        pooled_table([(poor, good), (replace(other[0], runs=((first, of_1_1),)), other[1])])
+    for change, message in (
+        ({"protocol": "1.1"}, r"of SQuAD 2\.0 and 1\.1; pool those of one"),
+        ({"details": {"language": "de"}}, "in language en and de"),
+    ):
+        facts = replace(record.facts("dev"), **change)
+        unlike = replace(record, data={**record.data, "dev": facts})
+        with pytest.raises(RunError, match=message):
+            pooled_table([(poor, good), (replace(other[0], runs=((first, unlike),)), other[1])])
+    points = {name: replace(point, metric_version="0") for name, point in record.scores["dev"].items()}
+    older = replace(record, scores={"dev": points})
+    with pytest.raises(RunError, match=r"scored by metric version .* and 0"):
+        pooled_table([(poor, good), (replace(other[0], runs=((first, older),)), other[1])])
 
 
 def test_overlap_with_the_training_data_is_noted_with_every_test(two_seeds):

@@ -214,6 +214,12 @@ def test_missing_figures_and_tests_of_adopted_systems_are_explained(make_run, qu
     assert "evaluate --run" not in text
 
 
+def test_system_that_always_abstains_has_a_report(make_run, question_set, tmp_path):
+    """Adopted empty answers have infinite null odds, which no axis shows."""
+    folder = make_run("empty", question_set(), rows={"null_odds": [np.inf] * 6})
+    assert page_figures(write_report(find_runs([folder]), tmp_path / "r.html").path)["risk"]
+
+
 def test_every_view_names_the_language_of_the_answers(make_run, question_set, qa_arch, tmp_path):
     german = build_set("german", question_set(copies=2).examples, "2.0", language="de")
     runs = [str(make_run(name, german, model=name)) for name in ("bert", "proposed")]

@@ -1,5 +1,6 @@
 """Search by Optuna, with points that train nothing: trials, continuation, and objective values."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from qa_arch.config.compose import OverridesParser
 from qa_arch.errors import ConfigError
 from qa_arch.launchers import PENDING
+from qa_arch.records import RECORD
 from qa_arch.sweep import MANIFEST, STUDY, read_manifest
 
 optuna = pytest.importorskip("optuna")
@@ -149,7 +151,7 @@ def test_other_search_space_is_refused(tmp_path):
     assert len(again.points) == 1, "the refused searches left a trial"
 
 
-def test_search_through_hydra(stubbed, train_m):
+def test_search_through_hydra(stubbed, train_m, monkeypatch, caplog):
     """``train -m hydra/sweeper=qa_optuna`` with our launcher: all points in one growing sweep."""
 
     def train(trials: int) -> str:
@@ -168,6 +170,12 @@ def test_search_through_hydra(stubbed, train_m):
         50.0 + trial.params["seed"] for trial in study_in(stubbed.folder).trials
     ]
     assert "50." not in out.partition("\n")[0]
+    for point in entries[:2]:
+        record = json.loads((stubbed.folder / point.name / RECORD).read_text()) | {"commit": "a" * 40}
+        (stubbed.folder / point.name / RECORD).write_text(json.dumps(record))
+    monkeypatch.setattr("qa_arch.provenance.commit", lambda: ("b" * 40, False))
+    train(3)
+    assert "kept the results of 2 points run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
 
 
 @pytest.mark.parametrize("changed", ["train", "calibration"])
