@@ -64,6 +64,7 @@ from qa_arch.results.systems import (
     two_systems,
 )
 from qa_arch.results.tables import Table, fill, print_table, render, text
+from qa_arch.terminal import counted
 
 log = logging.getLogger(__name__)
 README = Path("README.md")
@@ -435,7 +436,7 @@ def run_report(args: argparse.Namespace) -> int:
     keep_inputs(args, args.types)
     known, language = {split.fingerprint for split in facts}, args.language or ENGLISH
     questions = open_to_score(args.data, on_error, known, language=language) if args.data else None
-    page = write_report(
+    report = write_report(
         runs,
         args.out,
         questions=questions,
@@ -445,8 +446,8 @@ def run_report(args: argparse.Namespace) -> int:
         types=read_types(args.types) if args.types else None,
         problems=problems,
     )
-    for problem in problems:
+    for problem in report.problems:
         print(f"not used: {problem}", file=sys.stderr)
-    print(f"{page}: {page.stat().st_size / 1e6:.1f} MB")
-    print(f"open it in a browser: {page.resolve().as_uri()}")
+    print(f"{report.path}: {counted(report.runs, 'run')}, {report.bytes / 1e6:.1f} MB")
+    print(f"open it in a browser: {report.path.resolve().as_uri()}")
     return 0

@@ -107,6 +107,17 @@ DRAWN = 6
 _PAIR = (text("name", "name"), text("value", "value"))
 
 
+@dataclass(frozen=True)
+class Report:
+    """A written page."""
+
+    path: Path
+    runs: int
+    bytes: int
+    problems: tuple[str, ...]
+    """One line per run or file that could not be used."""
+
+
 def write_report(
     runs: Runs,
     out: str | Path,
@@ -116,18 +127,18 @@ def write_report(
     measure: MeasureName = "f1",
     unit: Unit | None = None,
     types: Mapping[str, str] | None = None,
-    problems: list[str] | None = None,
-) -> Path:
-    """Write ``runs`` as one self-contained HTML page that works offline, and return its path.
+    problems: Sequence[str] = (),
+) -> Report:
+    """Write ``runs`` as one self-contained HTML page that works offline.
 
     ``questions`` are the texts of a set that runs were scored on, ``measure`` is the one that figures show
     (exact, f1 or forced_f1), ``unit`` the sampling unit of intervals and tests (default: articles, if the set
-    has several). ``types`` maps its question ids to classes. ``problems`` are listed on the page, and get a
-    line for each run that cannot be used. Runs without spans (answer selection, pre-training) are left out. A
-    set without a system called ``baseline``, or with several, is not tested. Raises RunError if there is
-    nothing to show or no set has the baseline, UnavailableError without plotly.
+    has several). ``types`` maps its question ids to classes. ``problems`` are listed on the page. Runs
+    without spans (answer selection, pre-training) are left out. A set without a system called ``baseline``,
+    or with several, is not tested. Raises RunError if there is nothing to show or no set has the baseline,
+    UnavailableError without plotly.
     """
-    plotly, problems = plotly_source(), [] if problems is None else problems
+    plotly, problems = plotly_source(), list(problems)
     runs = _reported(runs, problems)
     log.info("reading the records and questions of %s", counted(len(runs), "run"))
     sets = scored_sets(runs, questions, types, problems)
@@ -156,7 +167,9 @@ def write_report(
         "about": _about(sets, runs, problems, written),
     }
     packs = {"plotly": pack_bytes(plotly)} | _packs(sets)
-    return write_atomic(out, page_html(title, _page_value(sets, every), packs, parts))
+    page = page_html(title, _page_value(sets, every), packs, parts)
+    path = write_atomic(out, page)
+    return Report(path, len(runs), len(page), tuple(problems))
 
 
 def _page_value(sets: Sequence[ScoredSet], shown: Sequence[Shown]) -> dict[str, Any]:

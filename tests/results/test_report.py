@@ -62,7 +62,7 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
         "end": [8, 27, 22, 34, -1, 14],
     }
     folder = make_run("a", questions, rows=rows)
-    _, packs = page_parts(write_report(find_runs([folder]), tmp_path / "r.html", questions=questions))
+    _, packs = page_parts(write_report(find_runs([folder]), tmp_path / "r.html", questions=questions).path)
     packed = json.loads(packs["0-run0"])
     columns = (packed[name] for name in ("outcome", "boundary", "overlaps", "near", "plausible"))
     assert list(zip(*columns, strict=True)) == [
@@ -76,7 +76,7 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
     (counts,) = page_tables(tmp_path / "r.html")["Wrong spans"]
     names = ("wrong_span", "overlapping", "near_misses", "plausible", "with_plausible")
     assert [float(counts[name]) for name in names] == [2, 1, 1, 1, 2]
-    without_texts = page_parts(write_report(find_runs([folder]), tmp_path / "r.html"))
+    without_texts = page_parts(write_report(find_runs([folder]), tmp_path / "r.html").path)
     assert json.loads(without_texts[1]["0-run0"])["outcome"] == packed["outcome"]
 
 
@@ -84,8 +84,9 @@ def test_packed_mistakes_round_trip(make_run, question_set, tmp_path):
 def test_tables_and_figures_show_the_scores_of_the_records(runs, tmp_path, unit, unit_name):
     folder, questions = runs
     records = find_runs([folder])
-    page = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert", unit=unit)
-    tables, (value, packs) = page_tables(page), page_parts(page)
+    report = write_report(records, tmp_path / "r.html", questions=questions, baseline="bert", unit=unit)
+    assert report.bytes == report.path.stat().st_size
+    tables, (value, packs) = page_tables(report.path), page_parts(report.path)
     f1 = {str(path): record.compared_point("dev").f1 for path, record in records}
     assert {row["model"]: float(row["f1"]) for row in tables["Runs"]} == pytest.approx(
         {f"{record.model}, seed {record.seed}": f1[str(path)] for path, record in records}
@@ -99,7 +100,7 @@ def test_tables_and_figures_show_the_scores_of_the_records(runs, tmp_path, unit,
         )
     assert systems["always-no-answer (untrained heuristic)"]["f1_mean"] == "50.0"
     assert {row["name"]: row["value"] for row in tables["bert, seed 1: record"]}["status"] == "ok"
-    text = page_text(page)
+    text = page_text(report.path)
     assert f"over {unit_name}, runs fixed" in text
     assert "trainer.batch_size | 8" in text
     assert {row["name"]: row["value"] for row in tables["bert, seed 1: settings of its own"]}["seed"] == "1"
@@ -115,7 +116,7 @@ def test_tables_and_figures_show_the_scores_of_the_records(runs, tmp_path, unit,
         assert facet["count"] == [int((levels == level).sum()) for level in range(len(facet["names"]))]
     first = load_questions(*records[0])
     assert json.loads(packs["0-run0"])["start"] == first.start.tolist()
-    (proposed,) = (t for t in page_figures(page)["by-answerable"]["data"] if t["name"] == "proposed")
+    (proposed,) = (t for t in page_figures(report.path)["by-answerable"]["data"] if t["name"] == "proposed")
     answerable = [load_questions(*run) for run in records if run[1].model == "proposed"]
     expected = np.mean([100 * rows.f1[rows.answerable].mean() for rows in answerable])
     (shown,) = (x for x, name in zip(proposed["x"], proposed["text"], strict=True) if name.startswith("yes"))
@@ -131,7 +132,7 @@ def test_mark_on_a_curve_is_the_score_of_its_run(make_run, question_set, tmp_pat
     odds = np.where(abstained, 0.5 + distance, 0.5 - 9 * distance).tolist()
     write_questions(folder, rows | {"null_odds": odds})
     runs = find_runs([folder])
-    figures = page_figures(write_report(runs, tmp_path / "r.html"))
+    figures = page_figures(write_report(runs, tmp_path / "r.html").path)
     marks = {name: figures[name]["data"][-1] for name in ("thresholds", "risk", "abstain")}
     right = 100 * (abstained & ~answerable).sum()
     expected = {
@@ -152,7 +153,7 @@ def test_mean_over_fewer_runs_than_are_counted_is_left_empty(make_run, question_
     make_run("bert-4", questions, seed=4, status="oom", scores={})
     code, out, _ = qa_arch("tables", tmp_path / "runs", "--columns", "model,f1,auroc,ece", "--json")
     (table,) = json.loads(out)
-    page = write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html")
+    page = write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html").path
     scores, calibration = (page_tables(page)[name] for name in ("Systems", "Calibration"))
     for f1, auroc in [(table["rows"], table["rows"]), (scores, calibration)]:
         (row,), (areas,) = ([row for row in rows if row["model"] == "bert"] for rows in (f1, auroc))
@@ -188,7 +189,7 @@ def test_significantly_better_values_are_bold(make_run, question_set, tmp_path):
         make_run(model, questions, model=model, right=right)
 
     def bold(**options):
-        page = write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html", **options).read_text()
+        page = write_report(find_runs([tmp_path / "runs"]), tmp_path / "r.html", **options).path.read_text()
         rows = re.findall(r"<tr>(.*?)</tr>", page)
         return [re.sub("<.*?>", "", row).split("1")[0] for row in rows if 'class="better"' in row]
 
@@ -200,7 +201,7 @@ def test_missing_figures_and_tests_of_adopted_systems_are_explained(make_run, qu
     config = {"name": "adopted", "predictions": "answers.json"}
     fields = {"config": config | {"model": {"name": "bert"}}, "keep_spans": False}
     ranked = make_run("ranked", question_set(), **fields)
-    text = page_text(write_report(find_runs([ranked]), tmp_path / "r.html"))
+    text = page_text(write_report(find_runs([ranked]), tmp_path / "r.html").path)
     for reason in (
         "have their own scale",
         "no probabilities",
@@ -209,7 +210,7 @@ def test_missing_figures_and_tests_of_adopted_systems_are_explained(make_run, qu
     ):
         assert reason in text
     silent = make_run("silent", question_set(), **fields, rows={"null_odds": [np.nan] * 6})
-    text = page_text(write_report(find_runs([silent]), tmp_path / "r.html"))
+    text = page_text(write_report(find_runs([silent]), tmp_path / "r.html").path)
     assert "--na-prob" in text
     assert "evaluate --run" not in text
 
@@ -227,7 +228,7 @@ def test_every_view_names_the_language_of_the_answers(make_run, question_set, qa
     for command in (["show", runs[0]], ["compare", *runs], ["compare", *runs, "--baseline", "bert"]):
         assert sentence in " ".join(qa_arch(*command)[1].split()), command
     assert scores_table(find_runs(runs)[0][1]).notes == [f"dev, {sentence}"]
-    assert sentence in page_text(write_report(find_runs(runs), tmp_path / "r.html"))
+    assert sentence in page_text(write_report(find_runs(runs), tmp_path / "r.html").path)
     file = write_json(tmp_path / "german.json", write(german))
     command = ("report", *runs, "-o", tmp_path / "r.html", "--data", file)
     assert "the --language if it was not English" in qa_arch(*command)[2]
@@ -261,17 +262,18 @@ def test_page_contains_no_local_path(runs, make_run, question_set, tmp_path, mon
     config = {"data": {"train": "squad:/home/ada/sets/train.json"}, "encoder": {"name": "/opt/models/mini"}}
     make_run("failed-1", questions, model="failed", config=config, error="OSError: /mnt/disk/a/b.bin is gone")
     (folder / "bert-1" / QUESTIONS).write_bytes(b"torn")
-    problems: list[str] = []
-    page = write_report(find_runs([folder]), tmp_path / "r.html", problems=problems)
-    text, tables = page_text(page), page_tables(page)
+    report = write_report(find_runs([folder]), tmp_path / "r.html")
+    text, tables = page_text(report.path), page_tables(report.path)
     for private in (str(tmp_path), "/home", "/opt", "/mnt/"):
-        assert private not in text + json.dumps(tables) + json.dumps(page_parts(page)[0])
+        assert private not in text + json.dumps(tables) + json.dumps(page_parts(report.path)[0])
     facts = {row["name"]: row["value"] for row in tables["failed: record"]}
     assert (facts["folder"], facts["error"]) == ("runs/failed-1", "OSError: …/a/b.bin is gone")
     assert text.count("The same run again: qa-arch train --config-from runs/bert-2") == 1
     assert "data.train | squad:…/sets/train.json" in text
     assert "encoder.name | …/models/mini" in text
-    assert any(str(folder) in problem for problem in problems), "the full path is reported outside the page"
+    assert any(str(folder) in problem for problem in report.problems), (
+        "the full path is reported outside the page"
+    )
 
 
 def test_duplicate_runs_and_reordered_rows_are_left_out_with_a_note(runs, tmp_path):
@@ -280,28 +282,26 @@ def test_duplicate_runs_and_reordered_rows_are_left_out_with_a_note(runs, tmp_pa
     copy = shutil.copytree(folder / "bert-1", tmp_path / "copies" / "bert-1")
     rows = read_questions(folder / "proposed-2")
     write_questions(folder / "proposed-2", {name: values[::-1] for name, values in rows.items()})
-    problems: list[str] = []
-    runs = find_runs([folder, copy])
-    page = write_report(runs, tmp_path / "r.html", baseline="bert", problems=problems)
-    value, _ = page_parts(page)
-    assert problems == [
+    report = write_report(find_runs([folder, copy]), tmp_path / "r.html", baseline="bert")
+    value, _ = page_parts(report.path)
+    assert report.problems == (
         f"{copy}: seed 1 of bert repeats {folder / 'bert-1'}; left out",
         f"{folder / 'proposed-2'}: its dev rows belong to other questions; left out",
-    ]
+    )
     assert value["sets"][0]["runs"] == [0, 1, 2]
 
 
 def test_page_escapes_html_in_texts_and_names(make_run, question_set, tmp_path):
     questions = question_set(suffix=EVIL)
     folder = make_run("evil", questions, model=EVIL, error=EVIL)
-    path = write_report(find_runs([folder]), tmp_path / "r.html", questions=questions)
-    page = path.read_text(encoding="utf-8")
-    value, packs = page_parts(path)
+    report = write_report(find_runs([folder]), tmp_path / "r.html", questions=questions)
+    page = report.path.read_text(encoding="utf-8")
+    value, packs = page_parts(report.path)
     assert value["runs"]["0"]["label"] == EVIL
     assert json.loads(packs["0-texts"])["questions"][0][0].endswith(EVIL)
     assert "onerror=alert(1)>" not in page
     scripts = len(re.findall(r"<script\b", page))
-    figures = page_figures(path)
+    figures = page_figures(report.path)
     assert scripts == len(re.findall(r"</script>", page)) == len(packs) + len(figures) + 2
     assert "<!--" not in embed({EVIL: EVIL})
     drawn = [
@@ -332,9 +332,9 @@ def test_page_of_200_runs_of_full_dev_is_below_30_mb(make_run, question_set, tmp
         }
         write_record(folder, replace(record, seed=seed, model=f"model-{seed % 10}"))
         write_questions(folder, rows | shuffled | {"null_odds": rng.normal(0, 5, len(questions))})
-    page = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
-    assert page.stat().st_size < 30e6
-    value, packs = page_parts(page)
+    report = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
+    assert report.path.stat().st_size == report.bytes < 30e6
+    value, packs = page_parts(report.path)
     assert len(value["runs"]) == 200
     assert sum("run" in name for name in packs) == 200
 
@@ -343,9 +343,10 @@ def test_runs_without_spans_are_left_out_with_a_note(runs, make_record, tmp_path
     folder, _ = runs
     write_record(folder / "selecting", make_record("qa_lstm_c", protocol="selection"))
     write_record(folder / "mlm", make_record("mlm", protocol="masked_lm:1"))
-    page = write_report(find_runs([folder]), tmp_path / "r.html")
-    assert len(page_parts(page)[0]["runs"]) == 4
-    assert "runs without spans, for which see qa-arch tables: 2" in page_text(page)
+    report = write_report(find_runs([folder]), tmp_path / "r.html")
+    assert (report.runs, len(page_parts(report.path)[0]["runs"])) == (4, 4)
+    assert report.problems == ("runs without spans, for which see qa-arch tables: 2",)
+    assert report.problems[0] in page_text(report.path)
     with pytest.raises(RunError, match=r"no run with spans .* qa-arch tables"):
         write_report(find_runs([folder / "selecting", folder / "mlm"]), tmp_path / "none.html")
 
@@ -354,10 +355,9 @@ def test_each_question_set_has_its_own_section(make_run, question_set, tmp_path)
     first, second = question_set(), question_set(copies=2)
     make_run("a", first)
     folder = make_run("b", second).parent  # the same seed of the same system, and yet no duplicate
-    problems: list[str] = []
-    page = write_report(find_runs([folder]), tmp_path / "r.html", questions=second, problems=problems)
-    value, packs = page_parts(page)
-    assert (len(value["runs"]), problems) == (2, [])
+    report = write_report(find_runs([folder]), tmp_path / "r.html", questions=second)
+    assert (report.runs, report.problems) == (2, ())
+    value, packs = page_parts(report.path)
     assert [page_set["runs"] for page_set in value["sets"]] == [[0], [1]]
     assert [page_set["texts"] for page_set in value["sets"]] == [False, True]
     assert {name for name in packs if "texts" in name} == {"1-texts"}
@@ -393,7 +393,7 @@ def test_levels_count_the_questions_of_the_measure(make_run, question_set, tmp_p
     }.items():
         page = write_report(
             find_runs([tmp_path / "runs"]), tmp_path / "r.html", questions=questions, measure=measure
-        )
+        ).path
         assert set(page_figures(page)["by-word"]["data"][0]["text"]) == expected
 
 
@@ -415,7 +415,7 @@ def test_report_skips_unusable_records_with_a_note(runs, call, tmp_path, make_re
     data.write_text(json.dumps(write(questions)))
     code, out, err = call(folder, "-o", tmp_path / "r.html", "--data", data)
     assert code == 0
-    assert re.search(r"r\.html: \d+\.\d MB", out)
+    assert "5 runs" in out
     for named in (str(broken), str(newer), "schema 7", str(folder / "bert-1" / QUESTIONS)):
         assert named in err
     _, packs = page_parts(tmp_path / "r.html")
@@ -477,10 +477,11 @@ def test_report_compare_table_figure_and_readme_agree(call, qa_arch, tmp_path, m
 )
 def test_committed_records_are_reported_against_a_baseline(call, tmp_path, names):
     folders = [folder for folder in COMMITTED if folder.parent.name in names]
-    code, _, err = call(*folders, "--baseline", "bert", "-o", tmp_path / "r.html")
+    code, out, err = call(*folders, "--baseline", "bert", "-o", tmp_path / "r.html")
     assert code == 0
     assert "Traceback" not in err
     value, tables = page_parts(tmp_path / "r.html")[0], page_tables(tmp_path / "r.html")
+    assert f"{len(value['runs'])} runs" in out
     tested = [name for name in tables if name.startswith("F1: every system against bert")]
     assert any(row["p_holm"] for name in tested for row in tables[name])
     settings = tables["Settings in which systems differ"]
