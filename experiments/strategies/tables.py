@@ -43,7 +43,7 @@ def tables(folder: Path) -> list[Table]:
         _step_table(folder),
         records_table(
             folder,
-            "With dropout, a global batch of 16, one epoch of 5,000 questions of SQuAD 2.0, in fp32, calibration",
+            "With dropout, a global batch of 16, 5,000 questions of SQuAD 2.0, MiniLM, in fp32, calibration",
             records=DROPOUT,
             split=CALIBRATION,
             columns=(*SPLIT, "seed", "steps", "exact", "f1", "forced_f1", "auroc"),
