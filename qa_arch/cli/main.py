@@ -16,6 +16,7 @@ from qa_arch import __version__, terminal
 from qa_arch.config.check import refuse_repeated, suggest
 from qa_arch.config.find import config_folders, groups
 from qa_arch.errors import FULL, ConfigError, FaultyRecordError, QaArchError, one_line, out_of_memory
+from qa_arch.files import user_path
 from qa_arch.manifest import Command, from_extras, model_changes, packages
 
 GROUPS = {
@@ -162,6 +163,10 @@ def _run(arguments: list[str], args: argparse.Namespace) -> int:
         if not word or re.fullmatch(r"--[\w-]+=", word):
             place = word or f"{before} ''".lstrip()
             return _fail(f"{place}: is empty (an unset shell variable?); give a value, or leave it out", 2)
+    for number, word in enumerate(arguments):
+        if re.match(r"--[\w-]+=~", word):  # which shells expand only at the beginning of a word
+            option, _, place = word.partition("=")
+            arguments[number] = f"{option}={user_path(place)}"
     parser = _parser(command)
     _, unparsed = parser.parse_known_args(arguments, args)
     if unparsed:

@@ -174,6 +174,12 @@ def test_settings_may_follow_an_option(qa_arch):
     assert "~experiment: names no choice" in qa_arch("params", "seed=1", "--json", "~experiment")[2]
 
 
+def test_home_folder_is_expanded_after_an_option_too(qa_arch, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert qa_arch("data", "synthetic", "--articles", "1", "--out=~/set.json")[0] == 0
+    assert (tmp_path / "set.json").is_file()
+
+
 def test_errors_of_other_libraries_are_shortened_and_never_empty():
     error = ValueError("\n  no such key\n  in the file\n")
     assert (first_line(error), one_line(error)) == ("no such key", "no such key in the file")
