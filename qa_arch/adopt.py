@@ -121,12 +121,7 @@ def adopt_model(
     record = replace(record, config=config, **identify({**config, **members}, hashes)._asdict())
     existing = read_record(folder) if (folder / RECORD).is_file() else None
     if existing is not None:
-        _require_same(existing, record, folder, sources)
-        if name not in (None, existing.model):
-            raise RunError(
-                f"{folder}: is called {existing.model}, not {name}; leave out --name, or adopt this into"
-                " another --folder"
-            )
+        _require_same(existing, record, folder, sources, name)
     predictor, reading = predictor or load(), None
     if existing is None:
         record, reading = _fitted(record, predictor, sources, questions, decode is not None, watching)
@@ -134,7 +129,7 @@ def adopt_model(
         if existing is None:
             record = _write(record, predictor, reading, folder, sources)
         else:
-            _require_same(existing, record, folder, sources)
+            _require_same(existing, record, folder, sources, name)
             record = existing
     return record, as_recorded(predictor, record)
 
@@ -185,8 +180,11 @@ def _write(
     return record
 
 
-def _require_same(existing: RunRecord, record: RunRecord, folder: Path, sources: Sequence[str]) -> None:
-    """Raise RunError if the folder holds another record, or one of runs that were trained again since."""
+def _require_same(
+    existing: RunRecord, record: RunRecord, folder: Path, sources: Sequence[str], name: str | None
+) -> None:
+    """Raise RunError if the folder holds another record, one of runs that were trained again since, or one
+    with another name than the given one."""
     same = existing.run_hash == record.run_hash
     if same and record.members:
         same = (folder / MEMBERS).is_file() and read_json(folder / MEMBERS, "") == _members(sources, folder)
@@ -194,6 +192,11 @@ def _require_same(existing: RunRecord, record: RunRecord, folder: Path, sources:
         raise RunError(
             f"{folder}: holds the record of {existing.model} with other files, settings or calibration; score"
             f" that with --run {shlex.quote(str(folder))}, or adopt this into another --folder"
+        )
+    if name not in (None, existing.model):
+        raise RunError(
+            f"{folder}: is called {existing.model}, not {name}; leave out --name, or adopt this into"
+            " another --folder"
         )
 
 

@@ -20,7 +20,7 @@ from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import Bools
 from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
-from qa_arch.records import CALIBRATION, DEV, Measure, Runs
+from qa_arch.records import CALIBRATION, DEV, Measure, RunRecord, Runs
 from qa_arch.results.columns import is_score
 from qa_arch.results.effects import (
     AT_THRESHOLD,
@@ -436,6 +436,18 @@ def _family_notes(
     ]
 
 
+def _require_one_kind(records: Sequence[RunRecord], split: str) -> None:
+    """Raise RunError unless experiments on sets of their own were scored alike."""
+    measures = [it for record in records if (it := record.measure(split))]
+    for what, known in (
+        ("of SQuAD", [measure.protocol for measure in measures]),
+        ("scored by metric version", [measure.metric_version for measure in measures]),
+        ("in language", [record.facts(split).language for record in records]),
+    ):
+        if len(unlike := dict.fromkeys(known)) > 1:
+            raise RunError(f"--pool: the experiments are {what} {' and '.join(unlike)}; pool those of one")
+
+
 def pooled_table(
     pairs: Sequence[tuple[System, System]], *, split: str = DEV, unit: Unit | None = None
 ) -> Table:
@@ -445,15 +457,7 @@ def pooled_table(
     RunError if two experiments share questions, or differ in the protocol, the metric version, the
     language or the sampling unit.
     """
-    records = [a.record for a, _ in pairs]
-    measures = [it for record in records if (it := record.measure(split))]
-    for what, known in (
-        ("of SQuAD", [measure.protocol for measure in measures]),
-        ("scored by metric version", [measure.metric_version for measure in measures]),
-        ("in language", [record.facts(split).language for record in records]),
-    ):
-        if len(unlike := dict.fromkeys(known)) > 1:
-            raise RunError(f"--pool: the experiments are {what} {' and '.join(unlike)}; pool those of one")
+    _require_one_kind([a.record for a, _ in pairs], split)
     loaded = [samples_of([replace(a, label="A"), replace(b, label="B")], split, unit) for a, b in pairs]
     if len({*(units := [f"{samples.unit}s" for samples in loaded])}) > 1:
         raise RunError(f"--pool: the sampling units differ ({', '.join(units)}); add --unit question")
