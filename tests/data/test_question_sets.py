@@ -221,43 +221,6 @@ def test_real_parts_are_disjoint_and_an_80_20_split_is_close(real_data):
         require_disjoint(fold=dev, whole=read(folder / "dev-v2.0.json"))
 
 
-FIRST, SECOND = "a b c d e", "one  two\u00a0three\nfour"
-
-
-def small() -> QuestionSet:
-    examples = [
-        Example("1", "who is it", FIRST, "X", (Gold("a", 0), Gold("b c d", 2))),
-        Example("2", "what", FIRST, "X", kind="negation"),
-        Example("3", "where now ?", SECOND, "X", (Gold("four", 15),), kind="plain"),
-        Example("4", "why", FIRST, "Y", (Gold("e", 8),), kind="plain"),
-        Example("5", "when", SECOND, "Z", kind="negation"),
-        Example("6", "when else", SECOND, "Z", kind="antonym"),
-    ]
-    return question_set("small", examples, "2.0")
-
-
-def test_command_prints_counts_as_json(tmp_path, qa_arch):
-    questions = small()
-    file = write_json(tmp_path / "small.json", write(questions))
-    code, out, _ = qa_arch("stats", "--data", file, "--json")
-    assert code == 0
-    assert json.loads(out) == statistics(questions) == {
-        "examples": 6,
-        "negatives": 3,
-        "articles": 3,
-        "articles_with_negatives": 2,
-        "paragraphs": 4,
-        "answers_per_question": pytest.approx(4 / 3),
-        "context_words": {"mean": 4.5, "median": 4.5, "p95": 5, "max": 5},
-        "question_words": {"mean": pytest.approx(11 / 6), "median": 1.5, "p95": 3, "max": 3},
-        "answer_words": {"mean": 1.5, "median": 1.0, "p95": 3, "max": 3},
-        "kinds": {"antonym": 1, "negation": 2, "plain": 2},
-        "protocol": "2.0",
-        "skipped": 0,
-        "fingerprint": questions.fingerprint,
-    }  # fmt: skip
-
-
 def test_format_without_counts_is_refused(qa_arch, monkeypatch):
     pairs = Format("pairs:FILE", "a set of pairs", open=None, holds="pairs")
     monkeypatch.setattr(sources, "_format", lambda scheme: pairs)

@@ -144,16 +144,15 @@ def test_scoring_needs_texts_where_training_needs_places(tmp_path):
 )
 def test_questions_without_labels_can_be_answered(tmp_path, version, answers, protocol):
     question = {"id": "a", "question": "Who?", **answers}
-    record = save_json(tmp_path / "record.json", {"context": TOWER, "question": "Who?", "id": "a"})
-    assert open_passages(str(record), use="answering").protocol == "1.1"
-    (tmp_path / "a.csv").write_text("id,question,context\na,Who?,One\n")
-    assert open_passages(str(tmp_path / "a.csv"), use="answering").protocol == "1.1"
     file = str(save_json(tmp_path / "a.json", nested(question, version=version)))
     questions = open_passages(file, use="answering")
     assert ([e.answers for e in questions.examples], questions.protocol) == ([()], protocol)
-    if not (version == "v2.0" and answers):
-        with pytest.raises(DataError, match="answers: is "):
-            open_passages(file, use="scoring")
+    with pytest.raises(DataError, match="answers: is "):
+        open_passages(file, use="scoring")
+    save_json(tmp_path / "a.json", {"context": TOWER, "question": "Who?", "id": "a"})
+    (tmp_path / "a.csv").write_text("id,question,context\na,Who?,One\n")
+    for source in (file, str(tmp_path / "a.csv")):
+        assert open_passages(source, use="answering").protocol == "1.1"
 
 
 def test_flat_formats_give_the_same_set(tmp_path):
@@ -308,8 +307,6 @@ def test_json_questions_without_titles_are_grouped_by_passage(tmp_path):
     b = read(save_json(tmp_path / "nested.json", article))
     assert (a.article_numbers, b.article_numbers) == ([0, 0, 1], [0, 0])
     require_disjoint(a=a, b=b)
-    with pytest.raises(DataError, match=r"a and c share 1 article \("):
-        require_disjoint(a=a, c=read(save_json(tmp_path / "river.json", records[2:])))
 
 
 def test_csv_may_have_any_line_ends_and_long_passages(tmp_path):
@@ -375,22 +372,27 @@ def test_write_and_read_are_inverse(tmp_path):
 
 
 def test_write_groups_adjacent_questions_and_marks_negatives():
-    questions = [
-        Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),)),
-        Example("b", "Q?", TOWER, "Tower"),
-        Example("c", "Q?", RIVER, "Tower", (Gold("river", 2),)),
-        Example("d", "Q?", TOWER, "Other", (Gold("1204", 30),)),
+    first = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),))
+    others = (
+        replace(first, id="b", answers=()),
+        replace(first, context=RIVER),
+        replace(first, title="Other"),
+    )
+    articles = write(question_set("set", [first, *others], "2.0"))["data"]
+    assert [(article["title"], len(article["paragraphs"])) for article in articles] == [
+        ("Tower", 2),
+        ("Other", 1),
     ]
-    value = write(question_set("set", questions, "2.0"))
-    assert value["version"] == "v2.0"
-    articles = [(article["title"], len(article["paragraphs"])) for article in value["data"]]
-    assert articles == [("Tower", 2), ("Other", 1)]
-    golds = [{"text": "1204", "answer_start": 30}]
-    assert value["data"][0]["paragraphs"][0]["qas"] == [
-        {"id": "a", "question": "Q?", "answers": golds, "is_impossible": False},
+    assert articles[0]["paragraphs"][0]["qas"] == [
+        {
+            "id": "a",
+            "question": "Q?",
+            "answers": [{"text": "1204", "answer_start": 30}],
+            "is_impossible": False,
+        },
         {"id": "b", "question": "Q?", "answers": [], "is_impossible": True},
     ]
-    version_one = write(question_set("set", questions[:1], "1.1"))
+    version_one = write(question_set("set", [first], "1.1"))
     assert version_one["version"] == "1.1"
     assert "is_impossible" not in version_one["data"][0]["paragraphs"][0]["qas"][0]
 
@@ -404,20 +406,13 @@ def fingerprint(examples):
 
 def test_fingerprint_depends_on_fields_and_order_but_not_on_object_identity():
     changes = [
-        {"id": "b"},
-        {"context": TOWER + " "},
-        {"title": "tower"},
-        {"answers": ()},
-        {"answers": (Gold("1204", 30), Gold("1204", 30))},
+        *({"id": "b"}, {"context": TOWER + " "}, {"title": "tower"}, {"plausible": ()}, {"kind": None}),
+        *({"original": "b"}, {"answers": ()}, {"answers": (Gold("1204", 30), Gold("1204", 30))}),
         {"answers": (), "plausible": (Gold("1204", 30),)},
-        {"plausible": ()},
-        {"kind": None},
-        {"original": "b"},
     ]
     assert len({fingerprint([replace(BASE, **change)]) for change in [{}, *changes]}) == 10
     other, copy = replace(BASE, id="b", context=RIVER), replace(BASE, id="c", context="".join(list(TOWER)))
     assert fingerprint([BASE, other]) != fingerprint([other, BASE])
-    assert fingerprint([BASE, other, copy]) != fingerprint([BASE, other, replace(copy, context=RIVER)])
     assert fingerprint([BASE, copy]) == fingerprint(iter([BASE, replace(copy, context=BASE.context)]))
 
 

@@ -1,13 +1,11 @@
 """Generated questions: correct offsets, disjoint splits, all kinds, and no shortcuts."""
 
-import json
 import re
 from collections import Counter
 
 import pytest
 from scripts import load
 
-from qa_arch.data.squad import read
 from qa_arch.data.synthetic import (
     DEMO_LEVELS,
     DEMO_SEED,
@@ -80,13 +78,3 @@ def test_out_of_range_arguments_are_named() -> None:
     for arguments in ((0, 1), (1, 1, 4), (1, 1, {}), (1, 1, {1: -1.0})):
         with pytest.raises(ConfigError, match="articles=0" if arguments[0] == 0 else "levels="):
             generate(*arguments)
-
-
-def test_command_writes_a_file_that_reads_back_unchanged(tmp_path, qa_arch) -> None:
-    out = tmp_path / "deep" / "set.json"
-    settings = ("--articles", 4, "--seed", 9, "--level", 2, "--split", "dev")
-    code, printed, _ = qa_arch("data", "synthetic", *settings, "--out", out)
-    questions = generate(4, 9, 2, "dev")
-    assert (code, f"{len(questions)} questions in 4 articles" in printed) == (0, True)
-    assert read(out).fingerprint == questions.fingerprint
-    assert json.loads(out.read_text())["version"] == "v2.0"

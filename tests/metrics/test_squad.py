@@ -68,40 +68,6 @@ def test_scores_by_hand(gold_set):
     assert more["answerable_f1"] == pytest.approx(50)  # 2 * 1 * (1/3) / (4/3)
 
 
-def test_null_threshold_by_hand(gold_set):
-    # Above 0.5: q2 (answerable: 1 -> 0), q4 (not: 0 -> 1). Not above it: q1 at 0.5 itself.
-    null = {"q1": 0.5, "q2": 0.9, "q3": 0.1, "q4": 0.6, "q5": 0.0}
-    scores = score(gold_set(GOLDS), TEXTS, null_scores=null, threshold=0.5)
-    assert (scores.exact, scores.f1) == (pytest.approx(60), pytest.approx(76))
-    assert (scores.official["HasAns_exact"], scores.official["NoAns_exact"]) == (
-        pytest.approx(100 / 3),
-        100.0,
-    )
-    assert scores.more["answered_answerable"] == 1
-    # Best threshold, exact: abstaining on all is right for q3, q4 = 2. By rising probability:
-    # q5 +1 = 3, q3 empty anyway 3, q1 +0, q4 answers -1 = 2, q2 +1 = 3: best 3 of 5, reached at 0.0.
-    # F1: q5 3, q3 3, q1 +0.8 = 3.8 at 0.5, q4 2.8, q2 3.8 (no higher)
-    # pr_exact: ranks q5 q3 q1 q4 q2; hits 1 1 1 1 2 of 3; area = 1/1 * 1/3 + 2/5 * 1/3
-    # pr_f1: hits 1 1 1.8 1.8 2.8; area = 1 * 1/3 + 1.8/3 * 0.8/3 + 2.8/5 * 1/3
-    # oracle: hits 1 1 2 2 3; area = (1 + 2/3 + 3/5) / 3
-    ranked = dict(list(scores.official.items())[9:])
-    assert ranked == pytest.approx(
-        {
-            **{"best_exact": 60.0, "best_exact_thresh": 0.0, "best_f1": 76, "best_f1_thresh": 0.5},
-            "pr_exact_ap": 100 * (1 / 3 + 2 / 15),
-            "pr_f1_ap": 100 * (1 / 3 + 0.16 + 0.56 / 3),
-            "pr_oracle_ap": 100 * (1 + 2 / 3 + 3 / 5) / 3,
-        }
-    )
-
-
-def test_protocol_11_by_hand(gold_set):
-    questions = gold_set({"q1": ["the red mill"], "q2": ["a ferry"], "q3": ["the"]}, "1.1")
-    scores = score(questions, {"q1": "red", "q2": "ferry", "q3": "A"})
-    # q1: F1 of p 1, r 1/2 = 2/3; q2 1; q3 matches exactly and has no token in common: F1 0
-    assert scores.official == {"exact_match": 100.0 * 2 / 3, "f1": pytest.approx(100 * (5 / 3) / 3)}
-
-
 def test_missing_predictions_count_as_0_in_11_and_are_omitted_in_20(gold_set):
     golds = {"q1": ["mill"], "q2": ["ferry"], "q3": ["lamp"], "q4": ["oar"]}
     texts = {"q1": "mill", "q2": "barge", "q3": "lamp"}
@@ -116,15 +82,16 @@ def test_missing_predictions_count_as_0_in_11_and_are_omitted_in_20(gold_set):
 
 
 def test_unscorable_sets_are_refused(gold_set):
+    two = gold_set({"q1": [], "q2": []})
     with pytest.raises(DataError, match=r"q3: has no answer.*1\.1"):
         score(gold_set(GOLDS, "1.1"), TEXTS)
     with pytest.raises(DataError, match="no prediction belongs"):
         aggregate((), "2.0", missing=5)
     with pytest.raises(DataError, match="q2: has a prediction but no no-answer score"):
-        score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": ""}, null_scores={"q1": 0.0, "q2": None})
-    for wrong in (None, float("nan"), 3):  # a score of the others would pass for the score of all
+        score(two, {"q1": "", "q2": ""}, null_scores={"q1": 0.0, "q2": None})
+    for wrong in (None, 3):  # a score of the others would pass for the score of all
         with pytest.raises(DataError, match=f"q2: predicted is {wrong}; give a text"):
-            score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": wrong})
+            score(two, {"q1": "", "q2": wrong})
 
 
 def test_single_question_sets_omit_the_missing_kind(gold_set):
@@ -137,9 +104,9 @@ def test_single_question_sets_omit_the_missing_kind(gold_set):
 
 
 def test_nan_score_or_infinite_threshold_never_abstains(gold_set):
-    questions = gold_set({"q1": [], "q2": [], "q3": ["lamp"]})
-    texts = {"q1": "mill", "q2": "mill", "q3": "lamp"}
-    null = {"q1": math.nan, "q2": math.inf, "q3": -math.inf}
+    questions = gold_set({"q1": [], "q2": [], "q3": ["lamp"], "q4": ["lamp"]})
+    texts = {"q1": "mill", "q2": "mill", "q3": "lamp", "q4": "lamp"}
+    null = {"q1": math.nan, "q2": math.inf, "q3": -math.inf, "q4": 0.0}  # the last at the threshold itself
     scores = score(questions, texts, null_scores=null, threshold=0.0)
     assert (scores.official["NoAns_exact"], scores.official["HasAns_exact"]) == (50.0, 100.0)
     always = score(questions, texts, null_scores=null, threshold=math.inf)

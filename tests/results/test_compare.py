@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qa_arch import effects as effects_of
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import area_values, auroc_values, fit_threshold
@@ -119,6 +118,7 @@ def test_untagged_questions_are_grouped_by_question_word(make_run, question_set)
 
 
 def test_most_changed_questions_come_first(make_run, question_set):
+    """By change in F1, ties by change in null odds; questions with equal F1 did not change."""
     questions = question_set()
     columns = {"abstained": [False] * 6, "null_odds": [0.0] * 6}
     mixed = {"exact": [1, 0, 0, 1, 0, 1], "f1": [1, 0.5, 0, 1, 0, 1], "abstained": [False] * 4 + [True] * 2}
@@ -127,26 +127,19 @@ def test_most_changed_questions_come_first(make_run, question_set):
     systems = two_systems(find_runs([a]), find_runs([b]))
     outcomes = "both right: 3; A right, B wrong: 3; A wrong, B right: 0; both wrong: 0"
     assert outcomes in pair_table(*systems).notes
-    # By change in F1, ties by change in null odds; questions with equal F1 did not change.
-    changed = changed_table(*systems, questions=questions)
-    assert [(row["id"], row["a"], row["b"]) for row in changed.rows] == [
+    changed = changed_table(*systems, questions=questions).rows
+    assert [(row["id"], row["a"], row["b"]) for row in changed] == [
         ("q5-0", 1, 0),
         ("q3-0", 1, 0),
         ("q2-0", 1, 0.5),
     ]
-    rows, by_id = read_questions(b), {e.id: e for e in questions.examples}
-    texts = [by_id[i].context[slice(rows["start"][n], rows["end"][n])] for n, i in enumerate(rows["id"])]
-    assert [row["b_answers"] for row in changed.rows] == ["no answer", texts[2], texts[1]]
-    assert changed.rows[2]["gold"] == "Ada Stone"
-    assert [row["id"] for row in changed_table(*systems, top=1).rows] == ["q5-0"]
-
-
-def test_rounding_of_a_mean_over_seeds_is_no_change(make_run, question_set):
-    questions = question_set()
-    rows = {"f1": [0.8] * len(questions)}
+    spans = zip(*(read_questions(b)[column] for column in ("start", "end")), strict=True)
+    texts = [e.context[slice(*span)] for e, span in zip(questions.examples, spans, strict=True)]
+    assert [row["b_answers"] for row in changed] == ["no answer", texts[2], texts[1]]
+    rows = {"f1": [0.8] * 6}  # its mean over seeds is rounded to 2.4000000000000004 / 3
     folders = [make_run(f"run{seed}", questions, seed=seed, rows=rows) for seed in range(4)]
-    a, *b = find_runs(folders)  # 0.8 and 2.4000000000000004 / 3
-    assert changed_table(*two_systems([a], b)).rows == []
+    first, *others = find_runs(folders)
+    assert changed_table(*two_systems([first], others)).rows == []
 
 
 def test_comparison_on_calibration_if_dev_is_held_out(two_seeds):
@@ -179,55 +172,40 @@ def test_mismatched_question_rows_are_refused_by_name(make_run, question_set):
         load_questions(*find_runs([ranked])[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "message"),
-    [
-        (["{}", "{}/x"], 5, "A: these runs differ in more than the seed (model"),
-        (["{}/poor-*", "{}/poor-1"], 5, "/poor-1: is on both sides of the comparison"),
-        (["{}/poor-*", "--baseline", "poor"], 5, "no other system is finished"),
-        (["{}/poor-1", "{}/good-1", "--split", "test"], 5, "no scores of test"),
-        (["{}", "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
-        (["{}", "--baseline", "poor", "--top", "3"], 2, "--top is for two systems"),
-        (["{0}/poor-1", "{0}/good-1", "--baseline", "poor", "--pool"], 2, "--pool is for two systems"),
-    ],
-)
-def test_invalid_compare_calls_are_refused(two_seeds, qa_arch, arguments, code, message):
-    result = qa_arch("compare", *(word.format(two_seeds[0]) for word in arguments))
-    assert result[0] == code
-    assert message in result[2]
-
-
-@pytest.mark.parametrize(
-    ("measure", "needed"),
-    [("auroc", "null odds (qa-arch adopt ... --na-prob), or"), ("forced_f1", "answers from a file that")],
-)
-def test_all_adopted_systems_without_a_measure_are_named(two_seeds, make_run, qa_arch, measure, needed):
-    folder, _, _, questions = two_seeds
+def test_invalid_compare_calls_are_refused(two_seeds, make_run, qa_arch):
+    folder, *_, questions = two_seeds
+    unknown = {"null_odds": [np.nan] * len(questions)}
     for name in ("silent", "quiet"):
         config = {"name": "adopted", "model": {"name": name}, "predictions": "answers.json"}
-        unknown = {"null_odds": [np.nan] * len(questions)}
         make_run(name, questions, model=name, config=config, keep_spans=False, rows=unknown)
-    code, _, err = qa_arch("compare", folder, "--baseline", "poor", "--measure", measure)
-    assert (code, "/quiet; " in err, "/silent: no " in err, "score the run" in err) == (5, True, True, False)
-    assert needed in err
+    poor, both = f"{folder}/poor-*", (f"{folder}/poor-1", f"{folder}/good-1")
+    for arguments, code, message in (
+        ([f"{folder}/*-1", f"{folder}/x"], 5, "A: these runs differ in more than the seed (model"),
+        ([poor, both[0]], 5, "/poor-1: is on both sides of the comparison"),
+        ([poor, "--baseline", "poor"], 5, "no other system is finished"),
+        ([*both, "--split", "test"], 5, "no scores of test"),
+        ([folder, "--baseline", "poor", "--order", "good,nobody"], 2, "'nobody' is not one of the systems"),
+        ([*both, "--baseline", "poor", "--pool"], 2, "--pool is for two systems"),
+        ([folder, "--baseline", "poor", "--measure", "auroc"], 5, "null odds (qa-arch adopt ... --na-prob)"),
+        ([folder, "--baseline", "poor", "--forced-f1"], 5, "answers from a file that"),
+    ):
+        refused, _, error = qa_arch("compare", *arguments)
+        assert (refused, message in error) == (code, True), error
+    assert "/quiet; " in error, "all adopted systems without the measure are named"
 
 
-@pytest.mark.parametrize(
-    ("size", "measure", "message"),
-    [
-        (1, "f1", "the scores are of a single question"),
-        (2, "auroc", "dev has only answerable questions, so no AUROC, answerable\n"),
-    ],
-)
-def test_sets_too_small_for_a_measure_are_refused(make_run, question_set, qa_arch, size, measure, message):
-    questions = build_set("made-up", question_set().examples[:size], "2.0")
-    folder = make_run("a", questions).parent
-    make_run("b", questions, model="proposed")
-    code, _, error = qa_arch("compare", folder, "--baseline", "bert", "--measure", measure)
-    assert (code, message in error) == (5, True)
-
-
-def test_suite_leaves_a_mean_over_fewer_seeds_empty(make_run, question_set):
+def test_suite_compares_with_the_dev_set_of_the_runs(make_run, question_set):
+    """Of one without unanswerable questions with the best spans. A mean over fewer seeds is left empty."""
+    folder = make_run("a", question_set(copies=3))
+    ((_, record),) = find_runs([folder])
+    facts, points = record.facts("dev"), record.scores["dev"]
+    forced = {"forced": replace(points["calibrated"], protocol="1.1", threshold=None)}
+    data = {**record.data, "dev": replace(facts, fingerprint="other", protocol="1.1"), "mixed": facts}
+    write_questions(questions_folder(folder, "mixed"), read_questions(folder))
+    write_record(folder, replace(record, data=data, scores={"dev": forced, "mixed": points}))
+    grid, details = suite_tables(group_by_system(find_runs([folder])), [SuiteSet("mixed", facts)])
+    assert grid.rows[0]["own_dev_mean"] == grid.rows[0]["mixed_mean"]
+    assert details.rows[0]["from_dev"] is None
     sets = question_set(copies=3), question_set(copies=3, suffix=" Then?")
     runs = [(1, sets[0]), (2, sets[0]), (1, sets[1])]
     folders = [make_run(f"run-{n}", questions, seed=seed) for n, (seed, questions) in enumerate(runs)]
@@ -239,45 +217,6 @@ def test_suite_leaves_a_mean_over_fewer_seeds_empty(make_run, question_set):
     assert "no mean of second: missing in bert, seed 2" in grid.notes
 
 
-def test_drop_from_a_dev_set_without_unanswerable_questions_is_that_of_best_spans(make_run, question_set):
-    folder = make_run("a", question_set(copies=3))
-    ((_, record),) = find_runs([folder])
-    facts, points = record.facts("dev"), record.scores["dev"]
-    forced = {"forced": replace(points["calibrated"], protocol="1.1", threshold=None)}
-    data = {**record.data, "dev": replace(facts, fingerprint="other", protocol="1.1"), "mixed": facts}
-    write_questions(questions_folder(folder, "mixed"), read_questions(folder))
-    write_record(folder, replace(record, data=data, scores={"dev": forced, "mixed": points}))
-    grid, details = suite_tables(group_by_system(find_runs([folder])), [SuiteSet("mixed", facts)])
-    assert grid.rows[0]["own_dev_mean"] == grid.rows[0]["mixed_mean"]
-    assert details.rows[0]["from_dev"] is None
-
-
-def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, question_set):
-    folder, *_ = two_seeds
-    before = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])[0]
-    unfinished = make_run("late", question_set(), model="good", seed=3, status="running", scores={}, data={})
-    (table,) = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])
-    note = f"left out, no scores of dev yet: {unfinished} (running)"
-    assert table == {**before, "notes": [*before["notes"], note]}
-    assert effects_of(folder, "poor").notes[-1] == note
-    result = qa_arch("compare", f"{folder}/poor-*", f"{folder}/[gl]*", "--json")
-    assert json.loads(result[1])[0]["notes"][-1] == note
-    with pytest.raises(RunError, match=r"no scores of dev \(status running"):
-        effects_of(unfinished, "good")
-
-
-def test_tests_against_a_baseline_match_the_pairwise_comparison(with_articles):
-    _, a, b = with_articles
-    pairs = {row["name"]: row for row in pair_table(a, b).rows}
-    for measure in ("f1", "forced_f1", "auroc", "aurc"):
-        table = effects_table(samples_of([a, b], "dev"), a.label, measure=measure)
-        row, pair = next(row for row in table.rows if row["model"] == b.label), pairs[MEASURES[measure]]
-        for key in ("delta", "delta_95_low", "delta_95_high", "p"):
-            assert row[key] == pair[key]
-        assert row[f"{measure}_mean"] == pytest.approx(pair["b_mean"], abs=1e-6)
-        assert ("f1_mean" in row) == (measure == "f1")
-
-
 def test_fixed_order_and_equivalence_tests(with_articles):
     _, a, b = with_articles
     systems = [replace(a, label="plain"), replace(b, label="good"), replace(a, label="same")]
@@ -287,23 +226,9 @@ def test_fixed_order_and_equivalence_tests(with_articles):
     assert rows["good"]["p"] < rows["same"]["p"] == 1.0
     assert rows["good"]["p_holm"] == 1.0, "tested after one that did not differ"
     assert rows["same"]["p_equivalent"] < rows["good"]["p_equivalent"]
-    assert "tested in this order: same" in table.notes
-    assert "p, in order" in [column.heading for column in table.columns]
     for margin in (0, np.nan, np.inf, "1", True):
         with pytest.raises(ConfigError, match=r"^equivalence: "):
             effects_table(samples, "plain", equivalence=margin)
-
-
-def test_components_are_the_standard_errors_of_the_variance(with_articles):
-    _, a, b = with_articles
-    samples = samples_of([a, b], "dev")
-    (row,) = (row for row in effects_table(samples, a.label, components=True).rows if "p" in row)
-    variance = samples.contrast({a.label: -1, b.label: 1}, "f1").variance
-    errors = [row[f"se_{key}"] for key in ("units", "interaction", "seeds", "calibration", "total")]
-    interaction = sum(part.interaction for part in variance.seeds)
-    parts = (variance.unit_variance, interaction, variance.seed_variance, 0.0, variance.total)
-    assert errors == pytest.approx(np.sqrt(parts), abs=1e-5)
-    assert row["freedom"] == pytest.approx(variance.freedom, abs=1e-5)
 
 
 def test_experiments_on_disjoint_articles_are_pooled(qa_arch):
@@ -357,17 +282,14 @@ def test_overlap_with_the_training_data_is_noted_with_every_test(two_seeds):
     (folder, record), *others = good.runs
     points = {name: replace(point, overlap=("Title 0",)) for name, point in record.scores["dev"].items()}
     marked = replace(good, runs=((folder, replace(record, scores={"dev": points})), *others))
-    expected = [f"{folder}: scored although 1 article of it are also in its training data"]
-    samples = samples_of([replace(poor, label="poor"), replace(marked, label="good")], "dev")
+    note = "scored although 1 article of it are also in its training data"
     for table in (
         pair_table(poor, marked),
-        effects_table(samples, "poor"),
-        scores_table(marked.runs[0][1]),
+        effects_table(samples_of([poor, marked], "dev"), poor.label),
         pooled_table([(poor, marked)]),
     ):
-        assert [note for note in table.notes if "scored although" in note] == (
-            [note.replace(str(folder), "dev") for note in expected] if not table.title else expected
-        )
+        assert [line for line in table.notes if "scored although" in line] == [f"{folder}: {note}"]
+    assert f"dev: {note}" in scores_table(marked.runs[0][1]).notes
 
 
 def test_paired_comparison_matches_runs_by_unique_seed(two_seeds):
@@ -395,27 +317,16 @@ def test_articles_are_read_from_the_set_if_rows_lack_them(two_seeds):
     _, a, b, questions = two_seeds
     with pytest.raises(RunError, match=r"lack the article.*--data FILE"):
         pair_table(a, b, unit="article")
-    row = pair_table(a, b, unit="article", questions=questions).rows[1]
+    table = pair_table(a, b, unit="article", questions=questions)
+    assert "with only 2 articles intervals are very wide" in " ".join(table.notes)
     articles = np.array([int(example.title == "Title 1") for example in questions.examples])
     x, y = (100 * np.stack([run.f1 for run in load_aligned(s.runs, "dev")]) for s in (a, b))
-    assert row["p"] == pytest.approx(contrast([-x, y], articles=articles).p, abs=1e-6)
+    assert table.rows[1]["p"] == pytest.approx(contrast([-x, y], articles=articles).p, abs=1e-6)
     single_article = build_set("made-up", [replace(e, title="") for e in questions.examples], "2.0")
     with pytest.raises(RunError, match="all questions come from one article"):
         pair_table(a, b, unit="article", questions=single_article)
     with pytest.raises(ConfigError, match="--articles: the rows of these runs do not know several articles"):
         power_table(samples_of([a, b], "dev"), a.label, runs=(5,), units=(48,))
-
-
-@pytest.mark.parametrize(("articles", "noted"), [(2, True), (6, False)])
-def test_intervals_over_few_articles_are_noted(two_seeds, articles, noted):
-    """Over two articles they may be -100 to 100."""
-    _, a, b, _ = two_seeds
-    for run in (path for path, _ in [*a.runs, *b.runs]):
-        write_questions(run, {**read_questions(run), "article": (np.arange(120) % articles).tolist()})
-    compared = effects_table(samples_of([a, b], "dev"), a.label)
-    for table in (pair_table(a, b), compared, pooled_table([(a, b)])):
-        assert f"with only {articles} articles intervals are very wide" in " ".join(table.notes) or not noted
-        assert ("intervals are very wide" in " ".join(table.notes)) == noted
 
 
 ANSWER = Path(__file__).resolve().parents[2] / "experiments/answer/records"

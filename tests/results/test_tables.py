@@ -23,7 +23,7 @@ from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.provenance import code_hash, own_versions
 from qa_arch.records import CHECKPOINTS, InitialWeights, RunRecord, SplitFacts, find_runs
 from qa_arch.results import columns, systems
-from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, runs_table, select_columns
+from qa_arch.results.columns import COLUMNS, Column, by_measure, runs_table, select_columns
 from qa_arch.results.compare import expected_best, expected_best_table
 from qa_arch.results.systems import (
     find_system,
@@ -43,7 +43,6 @@ from qa_arch.results.tables import (
     latex,
     markdown,
     number,
-    print_table,
     render,
     text,
 )
@@ -268,21 +267,6 @@ def test_status_replaces_a_missing_score():
     assert COLUMNS["exact"].text({"exact": 61.04, "status": "ok"}) == "61.0"
 
 
-def test_comparison_rows_and_notes(make_record):
-    proposed = make_record("proposed", 65.0)
-    proposed.scores["dev"]["calibrated"].metrics["pr_oracle_ap"] = 71.5
-    table = runs_table([(Path("run0"), make_record("bert", 60.0)), (Path("run1"), proposed)])
-    plain, bert, proposed = table.rows
-    assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
-    assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
-    assert (bert["threshold_0_f1"], bert["oracle_f1"], bert["forced_f1"]) == (61.0, 63.0, 54.0)
-    assert (bert["answerable_ap"], proposed["answerable_ap"]) == (None, 71.5)
-    assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
-    assert [column.key for column in table.columns] == list(SPAN_COLUMNS)
-    assert "1,200 questions, 600 of them unanswerable" in table.notes[0]
-    assert "fitted on calibration" in table.notes[1]
-
-
 def grouped(records) -> tuple[list[str], dict[str, list[str]]]:
     """The runs of each table, and its notes by its first run."""
     groups = by_measure([(Path(f"run{index}"), record) for index, record in enumerate(records)])
@@ -366,15 +350,13 @@ def test_special_characters_are_escaped():
 
 def test_fill_replaces_only_the_text_between_markers() -> None:
     first, second = (Table("T", select_columns(["model"]), [{"model": name}]) for name in ("one", "two"))
-    other = "<!-- table: other -->\nkept\n<!-- end -->\n"
-    again = "<!-- table: demo 2 -->\n<!-- end -->\n"
-    page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}{again}"
-    filled = fill(page, "demo", [first, second])
-    assert filled == page.replace("old\n<!--", "\n| model |\n|---|\n| one |\n\n<!--").replace(
-        again, again.replace("-->\n<!--", "-->\n\n| model |\n|---|\n| two |\n\n<!--")
+    page = (
+        "# x\n<!-- table: demo -->\n{}<!-- end -->\n| old |\n"
+        "<!-- table: other -->\nkept\n<!-- end -->\n<!-- table: demo 2 -->\n{}<!-- end -->\n"
     )
+    filled = fill(page.format("old\n", ""), "demo", [first, second])
+    assert filled == page.format(*(f"\n| model |\n|---|\n| {name} |\n\n" for name in ("one", "two")))
     assert fill(filled, "demo", [first, second]) == filled
-    assert fill(page, "demo", [first]).endswith(f"{other}{again}")
 
 
 @pytest.mark.parametrize("prefix", ["=", "-", "\r"])
@@ -384,18 +366,6 @@ def test_csv_cells_are_never_formulas(prefix):
     (row,) = csv.DictReader(io.StringIO(render([table], "csv"), ""))
     shown = "'" + name.replace("\r", " ")
     assert row == {"table": shown, "m": shown, "f1": "-1.2", "s": "-1e-5"}
-
-
-def test_text_is_neither_truncated_nor_wrapped(capsys):
-    columns = [*select_columns(["model", "exact"]), text("markup", "[/x]")]
-    row = {"model": "m" * 200, "exact": 1.0, "markup": "[/x]"}
-    long = Table("[/x]", columns, [row], ["n" * 200])
-    print_table(long)
-    for page in (capsys.readouterr().out, render([long], "text")):
-        assert "m" * 200 in page
-        assert "n" * 200 in page
-        assert page.count("[/x]") == 3
-        assert "\x1b" not in page
 
 
 def test_columns_are_dropped_by_weight_and_from_the_right():
