@@ -161,19 +161,6 @@ def test_faulty_question_is_named_or_skipped(file, case):
     assert (len(questions), len(questions.skipped)) == (1, 1)
 
 
-def test_faulty_passage_can_be_skipped(file):
-    other = changed(PASSAGE, ("qas", 0, "qid"), "q3")
-    other["qas"] = other["qas"][:1]
-    for field, part in (
-        ("context", "question 'q1', context: is missing"),
-        ("qas", "line 2, qas: is missing"),
-    ):
-        source = file(HEADER, changed(PASSAGE, (field,), REMOVED), other)
-        with pytest.raises(DataError, match=part):
-            open_passages(f"mrqa:{source}")
-        assert [e.id for e in open_passages(f"mrqa:{source}", on_error="skip").examples] == ["q3"]
-
-
 LINES = f"{json.dumps(HEADER)}\n{json.dumps(PASSAGE)}\n".encode()
 FILE_CASES: dict[str, tuple[bytes, str]] = {
     "no header": (LINES.partition(b"\n")[2], "line 1: no data set name; the first line"),

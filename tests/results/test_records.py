@@ -35,14 +35,6 @@ from qa_arch.results.publish import local, publish
 from qa_arch.results.systems import question_columns
 
 
-@pytest.mark.parametrize("text", [None, "[]", '{"schema": 1}', "\xff"])
-def test_files_that_are_not_records_are_refused(tmp_path, text):
-    if text is not None:
-        (tmp_path / RECORD).write_bytes(text.encode("latin-1"))
-    with pytest.raises(RunError, match=RECORD):
-        read_record(tmp_path)
-
-
 def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, qa_arch):
     """Whatever value a field has, reading gives a record that can be shown, or a one-line error."""
     (path,) = Path("experiments/synthetic/records").glob("bert-*/run.json")
@@ -61,6 +53,14 @@ def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, qa_arch):
                     runs_table([(tmp_path, record)])
     assert len(refused) > 180
     assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
+    for name, text in (("list", "[]"), ("schema", '{"schema": 1}'), ("latin", "\xff"), ("none", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / RECORD).write_bytes(text.encode("latin-1"))
+        with pytest.raises(RunError, match=RECORD):
+            read_record(tmp_path / name)
+    _, _, err = qa_arch("tables", tmp_path)
+    assert [f"{tmp_path}/{name}/" in err for name in ("list", "schema", "latin")] == [True] * 3, "all at once"
 
 
 def shortened(value):
@@ -292,15 +292,6 @@ def test_unreadable_record_is_refused_by_name_but_skipped_by_report(
         assert code == 0
         assert f"not used: {path}: " in err
         assert ": 1 run," in out
-
-
-def test_all_unreadable_records_are_named_at_once(runs, qa_arch):
-    paths = sorted(runs.glob(f"*/{RECORD}"))
-    for path in paths:
-        path.write_text("{")
-    code, _, err = qa_arch("tables", runs)
-    assert (code, [str(path) in err for path in paths]) == (5, [True] * len(paths))
-    assert len(paths) > 1
 
 
 def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
