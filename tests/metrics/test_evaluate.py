@@ -214,9 +214,25 @@ def test_a_language_is_a_configuration(library):
 PIECES = [
     *("a", "an", "the", "The", "tHe", "thé", "a\u0301n", "ａ", "an_", "the1", "red", "mill", "1,204", "U.S."),
     *("naïve", "東京", "o'clock", "🦊", "x" * 40, "co-op", "½", "-5", "İ", "ı", "ß", "ẞ", "ſ", "Σ", "ς", "ŉ"),
-    *("ǰ", "ᾳ", "ﬃ", "Ａ", "Ⅻ", "\u200d", "\u00ad", "\u0301", "\x00", "\U000e0041", "“", "–", "¿", "$", "_"),
+    *(
+        "ǰ",
+        "ᾳ",
+        "ﬃ",
+        "Ａ",
+        "Ⅻ",
+        "\u200d",
+        "\u00ad",
+        "\u0301",
+        "\x00",
+        "\U000e0041",
+        "“",
+        "–",
+        "¿",
+        "Élan",
+        "_",
+    ),
 ]
-SPACES = ["", "", "  ", *"  \t\n\x1c\x85\u00a0\u2009\u2028\u3000.,'"]
+SPACES = [*["", " "] * 8, *"\t\n\x1c\x85\u00a0\u2009\u2028\u3000.,'"]
 BROKEN = ["\ud800", "\udfff", "\udc00"]
 """Lone surrogates, which a prediction may have and a text of the data not."""
 
