@@ -430,3 +430,18 @@ def test_note_names_the_systems_whose_threshold_is_taken_as_fixed(answer):
     fixed = "taken as fixed, its uncertainty ignored"
     assert f"the null threshold over 4 calibration articles (for silent: {fixed});" in of_bert
     assert f", the null threshold {fixed};" in of_silent
+
+
+@pytest.mark.parametrize(
+    ("size", "measure", "message"),
+    [
+        (1, "f1", "the scores are of a single question"),
+        (2, "auroc", "dev has only answerable questions, so no AUROC, answerable\n"),
+    ],
+)
+def test_sets_too_small_for_a_measure_are_refused(make_run, question_set, qa_arch, size, measure, message):
+    questions = build_set("made-up", question_set().examples[:size], "2.0")
+    folder = make_run("a", questions).parent
+    make_run("b", questions, model="proposed")
+    code, _, error = qa_arch("compare", folder, "--baseline", "bert", "--measure", measure)
+    assert (code, message in error) == (5, True)

@@ -43,6 +43,7 @@ from qa_arch.results.tables import (
     latex,
     markdown,
     number,
+    print_table,
     render,
     text,
 )
@@ -414,3 +415,15 @@ def test_table_fits_the_width(columns, width):
     assert BORDER + sum(column + RULE for column in widths) <= width or len(places) == 1
     for index, column_width in zip(places, widths, strict=True):
         assert specs[index].left or column_width >= cell_len(cells[1][index])
+
+
+def test_text_is_neither_truncated_nor_wrapped(capsys):
+    columns = [*select_columns(["model", "exact"]), text("markup", "[/x]")]
+    row = {"model": "m" * 200, "exact": 1.0, "markup": "[/x]"}
+    long = Table("[/x]", columns, [row], ["n" * 200])
+    print_table(long)
+    for page in (capsys.readouterr().out, render([long], "text")):
+        assert "m" * 200 in page
+        assert "n" * 200 in page
+        assert page.count("[/x]") == 3
+        assert "\x1b" not in page
