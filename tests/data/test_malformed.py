@@ -38,7 +38,6 @@ AT_Q1 = "data[0].paragraphs[0].qas[0], question 'q1', "
 RECORD_CASES = {
     "no_id": ((*Q1, "id"), REMOVED, ["data[0].paragraphs[0].qas[0], id: is missing; add a string"]),
     "duplicate_id": ((*Q2, "id"), "q1", ["question 'q1', id: is a duplicate", "qas[0] of", "its own id"]),
-    "blank_question": ((*Q1, "question"), " \t\n", [AT_Q1, r"question: is empty (' \t\n'); fill it in"]),
     "half_pair": ((*Q1, "question"), "a \ud83d?", [AT_Q1, "a lone surrogate at character 2"]),
     "text_as_answers": (
         (*Q1, "answers"),
@@ -46,35 +45,24 @@ RECORD_CASES = {
         [AT_Q1, "answers: is a string ('mill'); it must be a list, or {\"text\": [...]"],
     ),
     "empty_answers": ((*Q1, "answers"), [], [AT_Q1, "answers: is empty", "set is_impossible to true"]),
-    "text_as_answer": (GOLD, "mill", [AT_Q1, "answers[0]: is a string", "must be an object"]),
-    "number_as_text": ((*GOLD, "text"), 1887, ["answers[0].text: is an integer (1887); it must be a string"]),
     "bool_as_start": ((*GOLD, "answer_start"), False, ["is a boolean (False)", "an integer"]),
-    "negative_start": ((*GOLD, "answer_start"), -60, ["is -60, but 'The old mill' occurs at 0;"]),
     "several_places": (GOLD, {"text": "mill", "answer_start": 1}, ["at 8 and 35;", "correct answer_start"]),
     "nowhere": (GOLD, {"text": "the mill", "answer_start": 0}, ["'the mill' occurs nowhere", "correct"]),
     "plausible": ((*Q2, "plausible_answers", 0, "answer_start"), 9, ["plausible_answers[0]", "at 8"]),
     "impossible_text": ((*Q1, "is_impossible"), "no", ["is_impossible: is a string", "a boolean"]),
-    "impossible_two": ((*Q1, "is_impossible"), 2, ["is_impossible: is an integer (2)", "a boolean"]),
     "half_as_id": ((*Q1, "id"), 2.5, ["id: is a number (2.5); it must be a string: correct it"]),
-    "half_as_start": ((*GOLD, "answer_start"), "0.5", ["answer_start: is a string ('0.5')", "an integer"]),
-    "no_start": (GOLD, {"text": "mill"}, ["answer_start: is missing, but 'mill' occurs at 8 and 35; add"]),
-    "empty_answer": ((*GOLD, "text"), "", [AT_Q1, "answers: is empty; give an answer, or set is_impossible"]),
     "impossible_answered": ((*Q1, "is_impossible"), True, ["is true, but 'The old mill' is given"]),
     "possible_unanswered": ((*Q2, "is_impossible"), False, ["question 'q2', answers: is empty"]),
-    "number_as_kind": ((*Q1, "kind"), 3, [AT_Q1, "kind: is an integer"]),
 }
 # Faults in what all questions of the file share: skipping leaves no question.
 SHARED_CASES = {
     "no_context": ((*PARAGRAPH, "context"), REMOVED, [AT_Q1, "context: is missing"]),
-    "empty_title": (("data", 0, "title"), " ", [AT_Q1, "title: is empty (' ')"]),
     "no_qas": ((*PARAGRAPH, "qas"), REMOVED, ["data[0].paragraphs[0].qas: is missing", "a list"]),
     "text_as_paragraph": (PARAGRAPH, CONTEXT, ["data[0].paragraphs[0]: is a string", "an object"]),
-    "list_as_article": (("data", 0), [], ["data[0]: is a list", "must be an object"]),
 }
 FLAT_CASES = {
     "no_answers": (("answers",), REMOVED, ["record [0], question 'f1', answers: is missing"]),
     "unequal": (("answers", "answer_start"), [52, 53], ["answers: has 1 text and 2 answer_start"]),
-    "one_early": (("answers", "answer_start"), [51], ["answers[0].answer_start: is 51", "occurs at 52"]),
     "impossible": (("is_impossible",), True, ["is_impossible: is true, but", "'at dawn'"]),
 }
 # Faults of a whole file, which cannot be skipped: (name, content, parts).
@@ -82,42 +70,32 @@ FILE_CASES = [
     ("empty.json", b"", ["the file is empty"]),
     ("cut_short.json", b'{"data": [\n  {"title": "A"', ["line 2, column 16", "fetch the file again"]),
     ("line.jsonl", json.dumps(FLAT).encode() + b"\n\n{,}\n", ["broken JSON at line 3, column 2"]),
-    ("short_line.jsonl", b'{"id": "a"\r\n{"id": "b"}\n', ["broken JSON at line 1, column 11"]),
     ("first.jsonl.gz", gzip.compress(b'\n{"id": "a"\n{"id": "b"}\n'), ["broken JSON at line 2, column 11"]),
     ("bottomless.json", b"[" * 100_000, ["broken JSON", "recursion"]),
-    ("digits.json", b'[{"id": %s}]' % (b"9" * 5000), ["broken JSON", "a number with more than 4300 digits;"]),
-    ("latin_1.json", '{"data":\n"caf\u00e9"}'.encode("latin-1"), ["byte 13, line 2", "iconv"]),
     ("utf_16.json", json.dumps(GOOD).encode("utf-16"), ["is not UTF-8 text", "iconv"]),
     ("torn.json.gz", b"\x1f\x8b\x08\x00rest", ["cannot be read", "fetch it again"]),
-    ("number.json", b"5", ["holds 5, not a SQuAD set"]),
     ("no_data.json", b'{"version": "v2.0", "questions": []}', ["holds {'version': 'v2.0', 'questions': []}"]),
     ("prodigy.jsonl", b'{"text": "A", "question": "?", "_input_hash": 1}', ["a Prodigy export"]),
-    ("studio.json", b'[{"id": 1, "data": {"text": "A"}, "annotations": []}]', ["is a Label Studio export"]),
     ("min.json", b'[{"id": 1, "question": "?", "annotator": 1, "annotation_id": 2}]', ["is a Label Studio"]),
     ("cmrc.json", b'[{"context_id": "D", "context_text": "A", "qas": []}]', ["squad-style-data", "not read"]),
     ("mrqa.jsonl", b'{"context": "A", "context_tokens": [], "qas": []}', ["MRQA file without its first"]),
     ("torn.parquet", b"PAR1", ["torn.parquet: cannot be read (", "write the file again"]),
-    ("torn.arrow", b"ARROW1", ["torn.arrow: cannot be read (", "write the file again"]),
-    ("none.json", b'{"data": []}', ["holds no questions"]),
     ("columns.csv", b"id,question,context,answer\n", ["no column answers, but 'id, ", "columns are"]),
     ("twice.csv", b"id,context,question,answers,,context,\n", ["has several columns context; keep one"]),
-    ("header.csv", b'id,"question"x,context,answers,starts\n', ["line 1: ", "expected after"]),
     ("semicolon.csv", b"id;question;answers;starts;context\na;Q?;;;Ada; who\n", ["that contain a semicolon"]),
     ("comma.csv", b"id,question,answers,starts,context\na,Q?,,,Ada, who\n", ["line 2: more cells than"]),
     ("short.csv", b"id,question,context,answers\na,Q?,Ada\n", ["line 2: ends before answers; complete"]),
-    ("quote.csv", b'id,question,context,answers,starts\na,Q?,"T"x,,\n', ["line 2: ", "expected after"]),
 ]  # fmt: skip
 
 
-TABLE_CASES = [
-    (pa.array([2**30], pa.date32()), "rows.parquet: cannot be read (days="),
-    (pa.array([b"\xff"]).view(pa.string()), "rows.parquet: cannot be read ('utf-8' codec"),
-    (pa.array([b"A mill."]), "context: is of type bytes (b'A mill.'); it must"),
-]
-"""A column of one value in a Parquet file, that of the passages, and the message."""
-
-
-@pytest.mark.parametrize(("column", "message"), TABLE_CASES, ids=["date", "UTF-8", "bytes"])
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (pa.array([b"\xff"]).view(pa.string()), "rows.parquet: cannot be read ('utf-8' codec"),
+        (pa.array([b"A mill."]), "context: is of type bytes (b'A mill.'); it must"),
+    ],
+    ids=["UTF-8", "bytes"],
+)
 def test_faulty_column_of_parquet_is_refused(tmp_path, column, message):
     table = pa.table({"id": ["a"], "question": ["Q?"], "context": column, "answers": [[]]})
     parquet.write_table(table, tmp_path / "rows.parquet")
@@ -183,21 +161,17 @@ def test_large_file_in_a_tiny_gzip_file_is_refused(tmp_path, monkeypatch):
     assert len(read(file)) == 2
 
 
-@pytest.mark.parametrize("start", ["first", "[1e999]", "0.5", "[0"])
-def test_faulty_start_in_a_csv_row_raises_or_is_skipped(tmp_path, start):
+@pytest.mark.parametrize("start", ["first", "[1e999]", "0.5"])
+def test_faulty_row_or_line_is_named_by_its_number(tmp_path, start):
     file = tmp_path / "set.csv"
     rows = ["id,question,context,answers,starts", f"a,Q?,Text,Text,{start}", "b,Q?,A [draft,[draft,2.0"]
     file.write_text("\n".join(rows))
     assert_refused(file, ["line 2, question 'a', answers[0].answer_start: is ", "must be an integer"])
     (example,) = read(file, on_error="skip").examples
     assert example.answers == (Gold("[draft", 2),)
-
-
-def test_faulty_line_is_named_by_its_number(tmp_path):
     file = tmp_path / "set.jsonl"
     file.write_text(f"{json.dumps(FLAT)}\n\n[1]\n", encoding="utf-8")
     assert_refused(file, ["line 3: is a list", "it must be an object"])
-    assert len(read(file, on_error="skip")) == 1
 
 
 def test_duplicate_in_another_file_names_both(tmp_path):

@@ -2,7 +2,6 @@
 
 import csv
 import gzip
-import io
 import json
 import shutil
 from dataclasses import replace
@@ -10,15 +9,13 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import identity, open_passages
 from qa_arch.data.splits import require_disjoint
 from qa_arch.data.squad import read, write
 from qa_arch.errors import DataError, FaultyRecordError
-from qa_arch.types import Example, Gold, QuestionSet
+from qa_arch.types import Example, Gold
 
 TOWER = "The north tower was raised in 1204 by masons from the coast."
 RIVER = "A river runs below; the river floods in March."
@@ -75,27 +72,21 @@ def test_squad_2_file_is_read(tmp_path):
         (None, {"is_impossible": False}, "2.0"),
         (None, {"is_impossible": None}, "1.1"),
         ("1.1", {"is_impossible": False}, "2.0"),
+        (2, {}, "2.0"),
+        (" V2.1 ", {}, "2.0"),
+        ("2019-03-02", {}, "1.1"),
+        ("20230101", {}, "1.1"),
     ],
 )
 def test_protocol_follows_version_and_is_impossible(tmp_path, version, flag, protocol):
     file = save_json(tmp_path / "a.json", nested(qa("a", "1204", 30, **flag), version=version))
     assert read(file).protocol == protocol
-
-
-@pytest.mark.parametrize(
-    ("version", "protocol"),
-    [
-        (2, "2.0"),
-        (" V2.1 ", "2.0"),
-        ("2.0.1", "2.0"),
-        ("2019-03-02", "1.1"),
-        ("20230101", "1.1"),
-        ("1.2", "1.1"),
-    ],
-)
-def test_a_version_is_not_a_date(tmp_path, version, protocol):
-    file = save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), version=version))
-    assert read(file).protocol == protocol
+    save_json(file, nested(qa("a", "1204", 30), qa("b"), version=version))
+    if protocol == "2.0" and not flag:
+        assert [example.answerable for example in read(file).examples] == [True, False]
+    else:
+        with pytest.raises(DataError, match="answers: is empty; give an answer, or set is_impossible to"):
+            read(file)
 
 
 NO_ANSWER = [{"text": "", "answer_start": 0}]
@@ -104,7 +95,6 @@ NO_ANSWER = [{"text": "", "answer_start": 0}]
 @pytest.mark.parametrize(
     ("fields", "identity", "answers"),
     [
-        ({"id": 262}, "262", ["1204"]),
         ({"id": 262.0}, "262", ["1204"]),
         ({"id": 2**60 + 1}, str(2**60 + 1), ["1204"]),
         ({"answers": [{"text": "1204", "answer_start": "30"}]}, "a", ["1204"]),
@@ -112,8 +102,6 @@ NO_ANSWER = [{"text": "", "answer_start": 0}]
         ({"answers": [{"text": "1204"}]}, "a", ["1204"]),
         ({"answers": [*NO_ANSWER, {"text": "1204", "answer_start": 30}]}, "a", ["1204"]),
         ({"is_impossible": "False"}, "a", ["1204"]),
-        ({"is_impossible": 0}, "a", ["1204"]),
-        ({"answers": [], "is_impossible": "true"}, "a", []),
         ({"answers": [], "is_impossible": 1.0}, "a", []),
         ({"answers": NO_ANSWER, "is_impossible": True}, "a", []),
         ({"answers": [{"text": " ", "answer_start": -1}]}, "a", []),
@@ -129,22 +117,14 @@ def test_values_as_annotation_tools_and_pandas_write_them(tmp_path, fields, iden
         assert questions.protocol == ("2.0" if not answers or "is_impossible" in fields else "1.1")
 
 
-def test_version_2_needs_no_flag(tmp_path):
-    questions = read(save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b"))))
-    assert ([e.answerable for e in questions.examples], questions.protocol) == ([True, False], "2.0")
-    with pytest.raises(DataError, match="answers: is empty; give an answer, or set is_impossible to true"):
-        read(save_json(tmp_path / "a.json", nested(qa("a", "1204", 30), qa("b"), version="1.1")))
-
-
-@pytest.mark.parametrize("language", ["en", "de"])
-def test_scoring_needs_texts_where_training_needs_places(tmp_path, language):
+def test_scoring_needs_texts_where_training_needs_places(tmp_path):
     golds = [("raised by masons", -1), ("masons", 37), ("masons", None), ("1204", 30)]
     answers = [{"text": text, "answer_start": start} for text, start in golds]
     value = nested(qa("a", "1204", 30), {**qa("b"), "answers": answers})
     source = str(save_json(tmp_path / "a.json", value))
     expected = (Gold("raised by masons", -1), Gold("masons", -1), Gold("masons", 38), Gold("1204", 30))
     for use in ("scoring", "answering"):
-        _, example = open_passages(source, use=use, language=language).examples
+        _, example = open_passages(source, use=use, language="de").examples
         assert (example.answers, example.located) == (expected, expected[2])
     assert (expected[0].end, expected[2].end) == (-1, 44)
     with pytest.raises(FaultyRecordError, match="is -1, but 'raised by masons' occurs nowhere"):
@@ -164,47 +144,43 @@ def test_scoring_needs_texts_where_training_needs_places(tmp_path, language):
 )
 def test_questions_without_labels_can_be_answered(tmp_path, version, answers, protocol):
     question = {"id": "a", "question": "Who?", **answers}
-    record = save_json(tmp_path / "record.json", {"context": TOWER, "question": "Who?", "id": "a"})
-    assert open_passages(str(record), use="answering").protocol == "1.1"
-    (tmp_path / "a.csv").write_text("id,question,context\na,Who?,One\n")
-    assert open_passages(str(tmp_path / "a.csv"), use="answering").protocol == "1.1"
     file = str(save_json(tmp_path / "a.json", nested(question, version=version)))
     questions = open_passages(file, use="answering")
     assert ([e.answers for e in questions.examples], questions.protocol) == ([()], protocol)
-    if not (version == "v2.0" and answers):
-        with pytest.raises(DataError, match="answers: is "):
-            open_passages(file, use="scoring")
+    with pytest.raises(DataError, match="answers: is "):
+        open_passages(file, use="scoring")
+    save_json(tmp_path / "a.json", {"context": TOWER, "question": "Who?", "id": "a"})
+    (tmp_path / "a.csv").write_text("id,question,context\na,Who?,One\n")
+    for source in (file, str(tmp_path / "a.csv")):
+        assert open_passages(source, use="answering").protocol == "1.1"
 
 
 def test_flat_formats_give_the_same_set(tmp_path):
     records = [flat("a", {"1204": 30, "in 1204": 27}), flat("b"), flat("c", {"river": 2}, RIVER, "River")]
     lines = "\n".join(json.dumps(record) for record in records)
-    table = io.StringIO()
-    rows = csv.DictWriter(table, ["id", "title", "question", "context", "answers", "starts"])
-    rows.writeheader()
-    for record in records:
-        answers = {"answers": record["answers"]["text"], "starts": record["answers"]["answer_start"]}
-        short = {key: json.dumps(value) if len(value) > 1 else "".join(map(str, value))
-                 for key, value in answers.items()}  # fmt: skip
-        rows.writerow(record | short)
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, ["id", "title", "question", "context", "answers", "starts"])
+        rows.writeheader()
+        for record, (answers, starts) in zip(
+            records, [('["1204", "in 1204"]', "[30, 27]"), ("", ""), ("river", 2)], strict=True
+        ):
+            rows.writerow(record | {"answers": answers, "starts": starts})
     files = {
         "list.json": json.dumps(records).encode(),
         "data.json": json.dumps({"data": records}).encode(),
-        "lines.jsonl": f"{lines}\n".encode(),
         "lines.json": lines.encode(),
         "crlf.jsonl": lines.replace("\n", "\r\n").encode(),
         "packed.jsonl": gzip.compress(lines.encode()),
-        "table.csv": table.getvalue().encode(),
     }
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
+    for name in (*files, "table.csv"):
         questions = read(tmp_path / name, name="set")
-        assert [example.answers for example in questions.examples] == [
-            (Gold("1204", 30), Gold("in 1204", 27)),
-            (),
-            (Gold("river", 2),),
+        assert [(example.title, example.answers) for example in questions.examples] == [
+            ("Tower", (Gold("1204", 30), Gold("in 1204", 27))),
+            ("Tower", ()),
+            ("River", (Gold("river", 2),)),
         ], name
-        assert [example.title for example in questions.examples] == ["Tower", "Tower", "River"]
         assert questions.protocol == "2.0"
         assert questions.examples[0].context is questions.examples[1].context
 
@@ -243,21 +219,23 @@ def test_json_of_other_tools_is_read_where_it_is_unambiguous(tmp_path, name):
 
 @pytest.mark.parametrize("separator", [";", "\t", ","])
 def test_csv_needs_starts_only_where_an_answer_occurs_twice(tmp_path, separator):
-    rows = ["id,question,context,answers", "a,Q?,One text,text", "b,Q?,Two by two,T", "c,Q?,Two by two,"]
-    (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
-    found = [example.answers for example in read(tmp_path / "mine.csv").examples]
+    file = tmp_path / "mine.csv"
+
+    def answers(*rows):
+        file.write_text("\n".join(rows).replace(",", separator))
+        return [example.answers for example in read(file).examples]
+
+    first = ["id,question,context,answers", "a,Q?,One text,text"]
+    found = answers(*first, "b,Q?,Two by two,T", "c,Q?,Two by two,")
     assert found == [(Gold("text", 4),), (Gold("T", 0),), ()]
-    rows = [*rows[:2], "b,Q?,Two by two,o"]
-    (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
+    assert (read(file).name, read(file).article_numbers) == ("mine", [0, 1, 1])
     with pytest.raises(DataError, match=r"line 3, .* is missing, but 'o' occurs at 2 and 9; add answer_"):
-        read(tmp_path / "mine.csv")
+        answers(*first, "b,Q?,Two by two,o")
     for name in ("starts", "answer_start"):
-        rows = [f"id,question,context,answers,{name}", "b,Q?,Two by two,o,9"]
-        (tmp_path / "mine.csv").write_text("\n".join(rows).replace(",", separator))
-        assert [example.answers for example in read(tmp_path / "mine.csv").examples] == [(Gold("o", 9),)]
+        found = answers(f"id,question,context,answers,{name}", "b,Q?,Two by two,o,9")
+        assert found == [(Gold("o", 9),)]
 
 
-@pytest.mark.parametrize("use", ["training", "scoring"])
 @pytest.mark.parametrize(
     ("cell", "texts"),
     [
@@ -268,15 +246,16 @@ def test_csv_needs_starts_only_where_an_answer_occurs_twice(tmp_path, separator)
         ("{'text': array(['Ada'], dtype=object), 'answer_start': array([0])}", None),
     ],
 )
-def test_lists_that_pandas_prints_are_no_texts(tmp_path, use, cell, texts):
+def test_lists_that_pandas_prints_are_no_texts(tmp_path, cell, texts):
     file = tmp_path / "mine.tsv"
     file.write_text(f"id\tquestion\tcontext\tanswers\na\tQ?\tAda [A]\t{cell}\n")
-    if texts is None:
-        with pytest.raises(DataError, match=r"line 2, question 'a', answers(.text)?: is a string .* a list"):
-            open_passages(str(file), use=use)
-    else:
-        (example,) = open_passages(str(file), use=use).examples
-        assert [gold.text for gold in example.answers] == texts
+    for use in ("training", "scoring"):
+        if texts is None:
+            with pytest.raises(DataError, match=r"line 2, question 'a', answers(.text)?: is a string .* a l"):
+                open_passages(str(file), use=use)
+        else:
+            (example,) = open_passages(str(file), use=use).examples
+            assert [gold.text for gold in example.answers] == texts
 
 
 def test_tables_and_saved_sets_are_paths(tmp_path, monkeypatch):
@@ -299,13 +278,6 @@ def test_tables_and_saved_sets_are_paths(tmp_path, monkeypatch):
     datasets.Dataset.from_list([RECORDS[0] | {"question": ""}]).to_parquet("rows/b.parquet")
     with pytest.raises(DataError, match=r"^rows/b.parquet: record \[0\], question 'a', question: is empty"):
         open_passages("rows")
-
-
-def test_csv_rows_without_titles_are_grouped_by_passage(tmp_path):
-    rows = ["id,question,context,answers,starts", "a,Q?,One text,text,4", "b,Q?,One text,,", "c,Q?,Two,Two,0"]
-    (tmp_path / "mine.csv").write_text("\n".join(rows))
-    questions = read(tmp_path / "mine.csv")
-    assert (questions.name, questions.article_numbers) == ("mine", [0, 0, 1])
 
 
 def test_csv_may_state_kind_and_is_impossible_in_some_rows(tmp_path):
@@ -335,8 +307,6 @@ def test_json_questions_without_titles_are_grouped_by_passage(tmp_path):
     b = read(save_json(tmp_path / "nested.json", article))
     assert (a.article_numbers, b.article_numbers) == ([0, 0, 1], [0, 0])
     require_disjoint(a=a, b=b)
-    with pytest.raises(DataError, match=r"a and c share 1 article \("):
-        require_disjoint(a=a, c=read(save_json(tmp_path / "river.json", records[2:])))
 
 
 def test_csv_may_have_any_line_ends_and_long_passages(tmp_path):
@@ -373,81 +343,56 @@ there zero\u200bwidth\ufeffmark\u00adsoft one\u2028two\u2029three\u0085four\x0bf
 """Accents combining and precomposed, fractions, emoji, right to left, spaces, separators, widths, a null."""
 
 
-@pytest.mark.parametrize("shape", ["escaped.json", "bom.json", "set.jsonl"])
-def test_unicode_survives(tmp_path, shape):
+def test_unicode_survives(tmp_path):
     """An answer starts at every character, so offsets in bytes or UTF-16 units would fail."""
     starts = range(len(ODD_TEXT))
     spans = [(s, e) for s in starts for e in (s + 1, s + 3, len(ODD_TEXT)) if ODD_TEXT[s:e].strip()]
     record = flat("a", None, ODD_TEXT, ODD_TEXT) | {"question": ODD_TEXT, "id": ODD_TEXT}
     record["answers"] = {"text": [ODD_TEXT[s:e] for s, e in spans], "answer_start": [s for s, _ in spans]}
     plain = json.dumps(record, ensure_ascii=False)
-    contents = {
+    for name, content in {
         "escaped.json": json.dumps([record]).encode(),
         "bom.json": f"[{plain}]".encode("utf-8-sig"),
         "set.jsonl": plain.encode(),
-    }
-    (tmp_path / shape).write_bytes(contents[shape])
-    (example,) = read(tmp_path / shape).examples
-    assert {example.id, example.title, example.question, example.context} == {ODD_TEXT}
-    assert [(gold.text, gold.start) for gold in example.answers] == [(ODD_TEXT[s:e], s) for s, e in spans]
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        (example,) = read(tmp_path / name).examples
+        assert {example.id, example.title, example.question, example.context} == {ODD_TEXT}
+        expected = [(ODD_TEXT[s:e], s) for s, e in spans]
+        assert [(gold.text, gold.start) for gold in example.answers] == expected, name
 
 
-TEXTS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12).filter(lambda text: text.strip())
-
-
-@st.composite
-def examples(draw, identity: str, two: bool) -> Example:
-    context = draw(st.sampled_from([TOWER, RIVER, "½ é\u0301 👩\u200d🚀 \u2028 x"]) | TEXTS)
-    spans = st.tuples(st.integers(0, len(context)), st.integers(0, len(context))).filter(
-        lambda span: context[span[0] : span[1]].strip()
-    )
-    golds = st.lists(
-        spans.map(lambda span: Gold(context[span[0] : span[1]], span[0])), min_size=1, max_size=3
-    )
-    answerable = not two or draw(st.booleans())
-    return Example(
-        id=identity,
-        question=draw(TEXTS),
-        context=context,
-        title=draw(st.sampled_from(["A", "B"]) | TEXTS),
-        answers=tuple(draw(golds)) if answerable else (),
-        plausible=() if answerable else tuple(draw(golds | st.just([]))),
-        kind=draw(st.none() | TEXTS),
-        original=draw(st.none() | TEXTS),
-    )
-
-
-@st.composite
-def question_sets(draw) -> QuestionSet:
-    two = draw(st.booleans())
-    drawn = [draw(examples(f"q{index}", two)) for index in range(draw(st.integers(1, 6)))]
-    return question_set("set", drawn, "2.0" if two else "1.1")
-
-
-@settings(max_examples=60, deadline=None)
-@given(questions=question_sets())
-def test_write_and_read_are_inverse(tmp_path_factory, questions):
-    file = tmp_path_factory.mktemp("set") / "set.json"
-    assert read(save_json(file, write(questions))) == questions
+def test_write_and_read_are_inverse(tmp_path):
+    odd = Example("½", ODD_TEXT, ODD_TEXT, ODD_TEXT, (Gold(ODD_TEXT[:5], 0),), original="é\u0301")
+    negative = replace(BASE, id="n", answers=(), plausible=(Gold("coast", 54), Gold("1204", 30)))
+    two = [replace(BASE, plausible=()), odd, negative, replace(odd, id="x", answers=(), kind="a\u2028b")]
+    for protocol, examples in (("2.0", two), ("1.1", two[:2])):
+        questions = question_set("set", examples, protocol)
+        assert read(save_json(tmp_path / "set.json", write(questions))) == questions
 
 
 def test_write_groups_adjacent_questions_and_marks_negatives():
-    questions = [
-        Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),)),
-        Example("b", "Q?", TOWER, "Tower"),
-        Example("c", "Q?", RIVER, "Tower", (Gold("river", 2),)),
-        Example("d", "Q?", TOWER, "Other", (Gold("1204", 30),)),
+    first = Example("a", "Q?", TOWER, "Tower", (Gold("1204", 30),))
+    others = (
+        replace(first, id="b", answers=()),
+        replace(first, context=RIVER),
+        replace(first, title="Other"),
+    )
+    articles = write(question_set("set", [first, *others], "2.0"))["data"]
+    assert [(article["title"], len(article["paragraphs"])) for article in articles] == [
+        ("Tower", 2),
+        ("Other", 1),
     ]
-    value = write(question_set("set", questions, "2.0"))
-    assert value["version"] == "v2.0"
-    articles = [(article["title"], len(article["paragraphs"])) for article in value["data"]]
-    assert articles == [("Tower", 2), ("Other", 1)]
-    golds = [{"text": "1204", "answer_start": 30}]
-    assert value["data"][0]["paragraphs"][0]["qas"] == [
-        {"id": "a", "question": "Q?", "answers": golds, "is_impossible": False},
+    assert articles[0]["paragraphs"][0]["qas"] == [
+        {
+            "id": "a",
+            "question": "Q?",
+            "answers": [{"text": "1204", "answer_start": 30}],
+            "is_impossible": False,
+        },
         {"id": "b", "question": "Q?", "answers": [], "is_impossible": True},
     ]
-    version_one = write(question_set("set", questions[:1], "1.1"))
+    version_one = write(question_set("set", [first], "1.1"))
     assert version_one["version"] == "1.1"
     assert "is_impossible" not in version_one["data"][0]["paragraphs"][0]["qas"][0]
 
@@ -461,20 +406,13 @@ def fingerprint(examples):
 
 def test_fingerprint_depends_on_fields_and_order_but_not_on_object_identity():
     changes = [
-        {"id": "b"},
-        {"context": TOWER + " "},
-        {"title": "tower"},
-        {"answers": ()},
-        {"answers": (Gold("1204", 30), Gold("1204", 30))},
+        *({"id": "b"}, {"context": TOWER + " "}, {"title": "tower"}, {"plausible": ()}, {"kind": None}),
+        *({"original": "b"}, {"answers": ()}, {"answers": (Gold("1204", 30), Gold("1204", 30))}),
         {"answers": (), "plausible": (Gold("1204", 30),)},
-        {"plausible": ()},
-        {"kind": None},
-        {"original": "b"},
     ]
     assert len({fingerprint([replace(BASE, **change)]) for change in [{}, *changes]}) == 10
     other, copy = replace(BASE, id="b", context=RIVER), replace(BASE, id="c", context="".join(list(TOWER)))
     assert fingerprint([BASE, other]) != fingerprint([other, BASE])
-    assert fingerprint([BASE, other, copy]) != fingerprint([BASE, other, replace(copy, context=RIVER)])
     assert fingerprint([BASE, copy]) == fingerprint(iter([BASE, replace(copy, context=BASE.context)]))
 
 
@@ -482,9 +420,6 @@ def test_fingerprint_is_fixed():
     """Recorded runs store it: a different value would make every old record look like one of other data."""
     text = f'["a", "Tower", "Q?", "{TOWER}", [["1204", 30]], [["coast", 54]], "negation"]'
     assert fingerprint([BASE]) == sha256(text.encode()).hexdigest()
-
-
-def test_the_official_file_and_the_set_of_the_hub_are_the_same_set():
     official = replace(BASE, kind=None)  # plausible_answers, which the hub's set lacks
     assert fingerprint([official]) == fingerprint([replace(official, plausible=())])
 

@@ -42,66 +42,46 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-DIFFERENT = [
-    "a.json",
-    "b.json",
-    "a:b.json",
-    "?.json",
-    ["b.json", "a.json"],
-    "hub:some/set:train",
-    "hub:some/set:dev",
-    "synthetic:train",
-    "synthetic:train:L2",
-    "mrqa:m.jsonl",
-    "mrqa:n.jsonl",
-    ["mrqa:m.jsonl", "mrqa:n.jsonl"],
-]
-READ = {"a.json": ["a.json"], "?.json": ["a.json", "b.json"], "mrqa:m.jsonl": ["m.jsonl"]}
-
-
 def test_different_sources_have_different_identities(folder):
-    identities = [identity(source) for source in DIFFERENT]
-    assert len(set(identities)) == len(DIFFERENT)
-    assert identities == [identity(source) for source in DIFFERENT]
+    different = [
+        *("a.json", "b.json", "a:b.json", "?.json", ["b.json", "a.json"]),
+        *("hub:some/set:train", "hub:some/set:dev", "synthetic:train", "synthetic:train:L2"),
+        *("mrqa:m.jsonl", "mrqa:n.jsonl", ["mrqa:m.jsonl", "mrqa:n.jsonl"]),
+    ]
+    identities = [identity(source) for source in different]
+    assert len(set(identities)) == len(different)
+    assert identities == [identity(source) for source in different]
     assert str(folder) not in str(identities)
 
 
 def test_identity_depends_on_file_content_and_not_on_location(folder, monkeypatch):
-    before = {source: identity(source) for source in READ}
+    files = {"a.json": "a.json", "?.json": "b.json", "mrqa:m.jsonl": "m.jsonl"}
+    before = {source: identity(source) for source in files}
     moved = folder.rename(folder.parent / f"{folder.name}-moved")
     monkeypatch.chdir(moved)
-    for source, names in READ.items():
-        assert identity(source) == before[source]
-        for name in names:
-            content = (moved / name).read_bytes()
-            (moved / name).write_bytes(content + b"\n")
-            assert identity(source) != before[source], name
-            (moved / name).write_bytes(content)
+    assert {source: identity(source) for source in files} == before
+    for source, name in files.items():
+        (moved / name).write_bytes((moved / name).read_bytes() + b"\n")
+        assert identity(source) != before[source], name
     for source in ("none.json", "mrqa:none.jsonl"):
         with pytest.raises(DataError, match=r"no such f(ile|older)|No such file|cannot be read"):
             identity(source)
         assert not available(source)
 
 
-def test_file_name_with_a_colon_is_a_path(folder):
-    assert len(open_passages("a:b.json")) == len(open_passages("./a:b.json"))
-    assert len(open_passages("a:?.json")) > 0
-    assert format_of("C:data.json").holds == "passages", "a drive is not a scheme"
-
-
 def test_invalid_sources_are_refused(folder):
-    misspelt = {
-        "mrq:x.jsonl": r"mrq:x.jsonl: no such file, and no scheme 'mrq:' \(did you mean 'mrqa'\?\)",
-        "sythetic:dev": r"did you mean 'synthetic'\?",
-    }
-    for source, message in [*misspelt.items(), ([], "no data given; name FILE \\(JSON, ")]:
+    assert len(open_passages("a:b.json")) == len(open_passages("a:?.json")) > 0
+    assert format_of("C:data.json").holds == "passages", "a drive is not a scheme"
+    for source, message in (
+        ("mrq:x.jsonl", r"mrq:x.jsonl: no such file, and no scheme 'mrq:' \(did you mean 'mrqa'\?\)"),
+        ([], r"no data given; name FILE \(JSON, "),
+    ):
         for function in (open_source, identity, format_of, available):
             with pytest.raises(DataError, match=message):
                 function(source)
     for source, named in (
         (["a.json", "hub:x/y:train"], "hub:x/y:train: a hub set"),
         (["synthetic:dev", "synthetic:train"], "synthetic:dev: the embedded set"),
-        (["mrqa:m.jsonl", "a.json"], "mrqa:m.jsonl: an MRQA file"),
     ):
         for function in (open_source, identity):
             with pytest.raises(DataError, match=f"^{named}.* cannot be joined with others"):
@@ -109,23 +89,23 @@ def test_invalid_sources_are_refused(folder):
 
 
 @pytest.mark.parametrize("prefix", ["", "mrqa:", "hub:"])
-@pytest.mark.parametrize("tail", ["x.json", "x:train"])
-def test_portable_names_contain_no_machine_path(monkeypatch, tmp_path, prefix, tail):
+def test_portable_names_contain_no_machine_path(monkeypatch, tmp_path, prefix):
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "data"))
     monkeypatch.chdir(tmp_path)
-    source = f"{prefix}{tmp_path}/data/{tail}"
-    assert portable(source) == f"{prefix}$QA_ARCH_DATA/{tail}"
-    assert local(portable(source)) == source
-    assert portable(f"{prefix}{tmp_path}/{tail}") == f"{prefix}./{tail}"
-    assert portable(f"{prefix}{tail}") == f"{prefix}{tail}"
-    with pytest.raises(DataError, match=r"^/elsewhere/.* is outside .*set QA_ARCH_DATA"):
-        portable(f"{prefix}/elsewhere/{tail}")
+    for tail in ("x.json", "x:train"):
+        source = f"{prefix}{tmp_path}/data/{tail}"
+        assert portable(source) == f"{prefix}$QA_ARCH_DATA/{tail}"
+        assert local(portable(source)) == source
+        assert portable(f"{prefix}{tmp_path}/{tail}") == f"{prefix}./{tail}"
+        assert portable(f"{prefix}{tail}") == f"{prefix}{tail}"
+        with pytest.raises(DataError, match=r"^/elsewhere/.* is outside .*set QA_ARCH_DATA"):
+            portable(f"{prefix}/elsewhere/{tail}")
     assert portable("synthetic:dev") == "synthetic:dev"
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     monkeypatch.setenv("QA_ARCH_DATA", str(tmp_path / "link"))
     monkeypatch.chdir("/")
     for folder in ("link", "elsewhere"):
-        assert portable(f"{prefix}{tmp_path}/{folder}/{tail}") == f"{prefix}$QA_ARCH_DATA/{tail}"
+        assert portable(f"{prefix}{tmp_path}/{folder}/x.json") == f"{prefix}$QA_ARCH_DATA/x.json"
 
 
 def test_every_format_documents_itself():
@@ -166,19 +146,16 @@ def source(setting: str) -> str:
 
 @pytest.mark.parametrize(
     "rows",
-    [ROWS, tuple(ROWS), ARRAYS, [ARTICLE], TABLE, TABLE.with_format("numpy")],
-    ids=["list", "tuple", "arrays", "articles", "dataset", "formatted"],
+    [ROWS, ARRAYS, [ARTICLE], TABLE, TABLE.with_format("numpy")],
+    ids=["list", "arrays", "articles", "dataset", "formatted"],
 )
 def test_rows_are_the_set_that_a_file_of_them_is(tmp_path, rows):
     (file := tmp_path / "train.json").write_text(json.dumps(ROWS))
     with given(rows) as (setting,):
         assert setting.startswith("data.train=memory:")
         assert open_passages(source(setting), name="train") == open_passages(str(file), name="train")
-        assert identity(source(setting)).startswith(setting.partition("=")[2])
-
-
-def test_empty_cells_of_a_frame_are_as_absent():
-    frame = pd.DataFrame([{**ROWS[0], "kind": "where"}, {**ROWS[1], "title": None}])
+        assert identity(source(setting)).startswith(source(setting))
+    frame = pd.DataFrame([{**ROWS[0], "kind": "where"}, {**ROWS[1], "title": None}])  # empty cells
     with given(frame.astype({"kind": object}).to_dict("records")) as (setting,):
         assert [example.kind for example in open_passages(source(setting)).examples] == ["where", None]
 
@@ -204,9 +181,7 @@ def test_rows_are_named_by_their_hash_and_gone_after_the_block(tmp_path):
         ({"validation": ROWS}, "'validation' is no set of a run; name train, calibration, dev, such as"),
         ({"train": ROWS, "dev": []}, "data: dev is empty; give a list of records"),
         (iter(ROWS), "data: train is of type list_iterator; give a list of records, or a datasets.Dataset"),
-        ("train.json", "data: train is of type str"),
         (pd.DataFrame(ROWS), r"is of type DataFrame; .*of a frame, to_dict\('records'\)$"),
-        ([{**ROWS[0], "answers": "Lyon"}], r"answers: is a string \('Lyon'\); .* list, or {\"text\": \["),
         ([1], r"^train \(memory:\w{16}\): holds 1, not a SQuAD set"),
         ([ROWS[0], {**ROWS[1], "question": " "}], r"^train \(memory:\w+\): record \[1\], .*'b', question"),
         ([{**ROWS[0], "context": b"Lyon"}], r"'a', context: is an object \({'bytes': .*must be a string"),
@@ -234,24 +209,29 @@ def hub(monkeypatch):
     return stub
 
 
-def test_rows_give_the_same_set_as_a_flat_file(hub, tmp_path):
+def test_rows_of_the_hub_give_the_same_set_as_a_flat_file(hub, tmp_path):
     file = tmp_path / "rows.json"
     file.write_text(json.dumps(ROWS), encoding="utf-8")
     questions = open_passages("hub:rajpurkar/squad_v2:validation")
-    assert questions.name == "rajpurkar/squad_v2:validation"
-    assert questions.protocol == "2.0"
+    assert (questions.name, questions.protocol) == ("rajpurkar/squad_v2:validation", "2.0")
     assert questions.examples == read(file).examples
     assert questions.fingerprint == read(file).fingerprint
     assert questions.examples[0].context is questions.examples[1].context
+    hub.result = [{**ROWS[0], "answers": {"text": ["Lyon"], "answer_start": [21]}}, ROWS[1]]
+    with pytest.raises(DataError, match=r"hub:x/y:test: row 0, question 'a', answers\[0\].*occurs at 20"):
+        open_passages("hub:x/y:test")
+    questions = open_passages("hub:x/y:test", on_error="skip", name="kept")
+    assert (questions.name, len(questions), len(questions.skipped)) == ("kept", 1, 1)
+    hub.result = KeyError()  # which has no text
+    with pytest.raises(UnavailableError, match=r"cannot be loaded .*by path"):
+        open_passages("hub:x/y:test")
 
 
 @pytest.mark.parametrize(
     ("source", "call"),
     [
         ("hub:squad:train", ("rajpurkar/squad", None, "train", None)),
-        ("hub:squad_v2:validation", ("rajpurkar/squad_v2", None, "validation", None)),
         ("hub:rajpurkar/squad_v2:train[:10%]", ("rajpurkar/squad_v2", None, "train[:10%]", None)),
-        ("hub:some/set@v3:test", ("some/set", None, "test", "v3")),
         ("hub:google/xquad:test:xquad.de", ("google/xquad", "xquad.de", "test", None)),
         ("hub:some/set@v3:test[:9]+train[3:]:all", ("some/set", "all", "test[:9]+train[3:]", "v3")),
         (["hub:some/set:test"], ("some/set", None, "test", None)),
@@ -260,22 +240,6 @@ def test_rows_give_the_same_set_as_a_flat_file(hub, tmp_path):
 def test_source_names_are_parsed(hub, source, call):
     assert len(open_passages(source)) == 2
     assert hub.calls == [call]
-
-
-def test_faulty_row_is_named_or_skipped(hub):
-    hub.result = [{**ROWS[0], "answers": {"text": ["Lyon"], "answer_start": [21]}}, ROWS[1]]
-    with pytest.raises(
-        DataError, match=r"hub:some/set:test: row 0, question 'a', answers\[0\].*occurs at 20"
-    ):
-        open_passages("hub:some/set:test")
-    questions = open_passages("hub:some/set:test", on_error="skip", name="kept")
-    assert (questions.name, len(questions), len(questions.skipped)) == ("kept", 1, 1)
-
-
-def test_error_of_the_hub_without_a_text_is_reported(hub):
-    hub.result = KeyError()
-    with pytest.raises(UnavailableError, match=r"cannot be loaded .*by path"):
-        open_passages("hub:some/set:test")
 
 
 def test_local_folder_is_read_by_the_real_package(tmp_path, monkeypatch):

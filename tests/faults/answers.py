@@ -119,7 +119,7 @@ FAULTS = (
     Fault(name="ids may break the error line", at="shown_id",
           test="test_error_with_an_odd_id_is_one_line",
           old="id_.isprintable() and id_.strip()", new="id_"),
-    Fault(name="printable text is taken for ASCII", at="normalise", test="test_600_fuzzed_predictions",
+    Fault(name="printable text is taken for ASCII", at="normalise", test="test_normalise",
           old="text.isascii() and text.isprintable()", new="text.isprintable()"),
     Fault(name="articles are not removed", at="normalise", test="test_squad",
           old="[word for word in words if word not in ARTICLES]", new="list(words)"),

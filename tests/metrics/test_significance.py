@@ -1,13 +1,14 @@
 """Variance components against worked examples and ANOVA, and tests against simulated systems."""
 
 import statistics
+from itertools import product
 from math import inf, sqrt
 
 import numpy as np
 import pytest
 
 from qa_arch.errors import RunError
-from qa_arch.metrics.abstention import area_values, auroc, auroc_values, fit_threshold, thresholds
+from qa_arch.metrics.abstention import area_values, auroc, auroc_values, thresholds
 from qa_arch.metrics.significance import (
     GROUPS,
     Effect,
@@ -23,18 +24,6 @@ from qa_arch.metrics.significance import (
 
 T_OF_2, T_OF_4 = 4.302653, 2.776445
 """97.5% quantiles of Student's t."""
-
-
-def mean_squares(y):
-    """Textbook mean squares of articles, runs and their interaction; ``y`` has shape (R, J)."""
-    runs, articles = y.shape
-    run_means, article_means, mean = y.mean(1), y.mean(0), y.mean()
-    residual = y - run_means[:, None] - article_means + mean
-    return (
-        runs * ((article_means - mean) ** 2).sum() / (articles - 1),
-        articles * ((run_means - mean) ** 2).sum() / (runs - 1),
-        (residual**2).sum() / ((runs - 1) * (articles - 1)),
-    )
 
 
 def simulate(rng, sizes, *, article=0.0, seed=0.0, interaction=0.0, runs=5):
@@ -55,10 +44,7 @@ def test_interval_over_three_articles_has_two_degrees_of_freedom():
     assert mean_interval(scores, articles) == pytest.approx((14 - half_width, 14 + half_width), rel=1e-5)
     assert mean_interval(scores - 10, articles) == pytest.approx((0, 4 + half_width), rel=1e-5)
     assert mean_interval(scores + 80, articles) == pytest.approx((94 - half_width, 100), rel=1e-5)
-
-
-def test_interval_over_unequal_articles_is_that_of_a_ratio():
-    scores, articles = np.array([[1.0, 0.0, 1.0, 1.0, 0.0]]), np.array([0, 1, 1, 2, 2])
+    scores, articles = np.array([[1.0, 0.0, 1.0, 1.0, 0.0]]), np.array([0, 1, 1, 2, 2])  # a ratio
     sums = np.array([1 - 0.6, 1 - 2 * 0.6, 1 - 2 * 0.6])
     half_width = T_OF_2 * sqrt(3 / 2 * (sums**2).sum()) / 5
     assert mean_interval(scores, articles) == pytest.approx((0.6 - half_width, 0.6 + half_width), rel=1e-5)
@@ -69,12 +55,15 @@ def test_variance_components_match_anova():
     a, b, articles = simulate(rng, [3] * 7, article=1.0, seed=0.5, interaction=1.0, runs=4)
     a_means, b_means = (scores[:, ::3] for scores in (a, b))  # one value per article
     variance = contrast([-a, b], articles=articles).variance
-    interaction = [mean_squares(y)[2] / 28 for y in (a_means, b_means)]
-    seeds = [mean_squares(y)[1] / 28 for y in (a_means, b_means)]
-    assert [part.interaction for part in variance.seeds] == pytest.approx(interaction)
-    assert [part.own for part in variance.seeds] == pytest.approx(np.subtract(seeds, interaction))
+    seeds, interactions = [], []  # textbook mean squares of 4 runs and of runs by 7 articles
+    for y in (a_means, b_means):
+        residual = y - y.mean(1, keepdims=True) - y.mean(0) + y.mean()
+        seeds.append(7 * y.mean(1).var(ddof=1) / 28)
+        interactions.append((residual**2).sum() / (3 * 6) / 28)
+    assert [part.interaction for part in variance.seeds] == pytest.approx(interactions)
+    assert [part.own for part in variance.seeds] == pytest.approx(np.subtract(seeds, interactions))
     assert variance.unit_variance == pytest.approx(statistics.variance(b_means.mean(0) - a_means.mean(0)) / 7)
-    assert variance.total == pytest.approx(variance.unit_variance + sum(seeds) - sum(interaction))
+    assert variance.total == pytest.approx(variance.unit_variance + sum(seeds) - sum(interactions))
 
 
 def test_paired_runs_are_one_system_of_differences():
@@ -136,11 +125,9 @@ def test_identical_systems_do_not_differ(runs):
 
 def test_p_value_matches_students_t_and_the_interval():
     effect = Effect(1.0, Variance(5, 0.25))  # t = 2 with 4 degrees of freedom
-    assert effect.p == pytest.approx(0.116117, abs=1e-6)
+    assert effect.p == Effect(-1.0, Variance(5, 0.25)).p == pytest.approx(0.116117, abs=1e-6)
     assert effect.interval == pytest.approx((1 - T_OF_4 / 2, 1 + T_OF_4 / 2), rel=1e-5)
-    at_the_bound = Effect(T_OF_4 / 2, Variance(5, 0.25))
-    assert at_the_bound.p == pytest.approx(0.05, abs=1e-5)
-    assert Effect(-1.0, Variance(5, 0.25)).p == effect.p
+    assert Effect(T_OF_4 / 2, Variance(5, 0.25)).p == pytest.approx(0.05, abs=1e-5)
 
 
 def test_equivalence_tests_both_bounds():
@@ -172,26 +159,25 @@ def test_planned_variance_matches_simulated_experiments():
     rng = np.random.default_rng(5)
     sizes = {"article": 1.0, "seed": 0.7, "interaction": 1.5}
 
-    def mean_variance(articles, runs):
+    def variances(articles, runs):
         trials = (simulate(rng, [2] * articles, runs=runs, **sizes) for _ in range(300))
         return [contrast([-a, b], articles=article_of).variance for a, b, article_of in trials]
 
-    small = [variance.planned(units=40, runs=9).total for variance in mean_variance(16, 4)]
-    large = [variance.total for variance in mean_variance(40, 9)]
+    small = [variance.planned(units=40, runs=9).total for variance in variances(16, 4)]
+    large = [variance.total for variance in variances(40, 9)]
     assert statistics.fmean(small) == pytest.approx(statistics.fmean(large), rel=0.1)
     calibrated = Variance(16, 1.0, (), 4, 0.5)
     assert calibrated.planned(units=32, runs=5, calibration_units=8).total == pytest.approx(0.5 + 0.25)
     assert calibrated.planned(units=16, runs=5) == calibrated
-    groups = contrast(
-        [np.eye(16)], left_out=list(range(GROUPS)), calibration_units=44
-    ).variance  # 44 articles, left out in groups
+    # 44 articles, left out in groups
+    groups = contrast([np.eye(16)], left_out=list(range(GROUPS)), calibration_units=44).variance
     same, double = (groups.planned(units=16, runs=16, calibration_units=units) for units in (44, 88))
     assert same.calibration_variance == groups.calibration_variance == 2 * double.calibration_variance
     assert Variance(16, 0.0, (), 44, 1.0).freedom == GROUPS - 1
 
 
 @pytest.mark.parametrize("interaction", [0.05, 0.4])
-@pytest.mark.parametrize("own", [(-0.232, 0.192), (-0.1, 0.192), (0.1, 0.192)])
+@pytest.mark.parametrize("own", [(-0.232, 0.192), (0.1, 0.192)])
 def test_more_articles_never_detect_less(own, interaction):
     variance = Variance(16, 0.5, tuple(Seeds(3, part, interaction) for part in own))
     planned = [variance.planned(units=units, runs=3) for units in (16, 32, 48, 96, 200)]
@@ -203,11 +189,9 @@ def test_more_articles_never_detect_less(own, interaction):
 
 def test_a_single_article_or_question_is_refused():
     scores = np.ones((2, 4))
-    with pytest.raises(RunError, match="over articles needs several, and the scores are of a single article"):
+    with pytest.raises(RunError, match=r"over articles needs several, and .* of a single article"):
         mean_interval(scores, np.zeros(4, dtype=np.int64))
-    with pytest.raises(
-        RunError, match="over questions needs several, and the scores are of a single question"
-    ):
+    with pytest.raises(RunError, match=r"over questions needs several, and .* of a single question"):
         mean_interval(scores[:, :1])
 
 
@@ -215,10 +199,8 @@ def test_a_single_article_or_question_is_refused():
     ("p_values", "corrected"),
     [
         ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),  # 4*.005, 3*.01, 2*.03, then monotone
-        ([0.2], [0.2]),
         ([], []),
         ([0.6, 0.5], [1.0, 1.0]),
-        ([0.02, 0.02], [0.04, 0.04]),
     ],
 )
 def test_holm_by_hand(p_values, corrected):
@@ -240,11 +222,15 @@ def test_per_question_area_values_average_to_the_area():
     curves = thresholds(odds, value, answerable, points=300)
     area = (curves["risk"][1:] * np.diff(curves["coverage"])).sum() / 100
     assert 100 * area_values(odds, value, answerable).mean() == pytest.approx(area)
-    assert auroc_values(odds, np.ones(300, dtype=bool)) is None
+    for single in (np.ones(300, bool), np.zeros(300, bool)):
+        assert auroc_values(odds, single) is auroc(odds, single) is None
+    known, score = odds[5:], -odds[5:]
+    pairs = product(score[answerable[5:]], score[~answerable[5:]])
+    ordered = np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs])
+    assert auroc(-known, answerable[5:]) == pytest.approx(ordered)
 
 
-@pytest.mark.parametrize("name", ["auroc", "aurc"])
-def test_area_intervals_match_the_bootstrap_over_articles(name):
+def test_area_intervals_match_the_bootstrap_over_articles():
     """Bootstrap: draw whole articles with replacement and recompute the area."""
     rng = np.random.default_rng(8)
     articles = np.repeat(np.arange(40), 15)
@@ -255,13 +241,13 @@ def test_area_intervals_match_the_bootstrap_over_articles(name):
     areas = []
     for _ in range(1500):
         drawn = np.concatenate([members[article] for article in rng.integers(40, size=40)])
-        if name == "aurc":
-            areas.append(area_values(odds[drawn], value[drawn], answerable[drawn]).mean())
-        else:
-            areas.append(auroc(-odds[drawn], answerable[drawn]))
-    values = auroc_values(-odds, answerable) if name == "auroc" else area_values(odds, value, answerable)
-    low, high = mean_interval(values[None], articles)
-    assert (high - low) / 2 == pytest.approx(2.0227 * statistics.stdev(areas), rel=0.08)
+        risk = area_values(odds[drawn], value[drawn], answerable[drawn]).mean()
+        areas.append((risk, auroc(-odds[drawn], answerable[drawn])))
+    deviations = np.std(areas, axis=0, ddof=1)
+    values = area_values(odds, value, answerable), auroc_values(-odds, answerable)
+    for per_question, deviation in zip(values, deviations, strict=True):
+        low, high = mean_interval(per_question[None], articles)
+        assert (high - low) / 2 == pytest.approx(2.0227 * deviation, rel=0.08)
 
 
 def test_pooled_effect_by_hand():
@@ -286,7 +272,7 @@ DESIGNS = [(16, 5, 4, 0.7), (15, 5, 8, 0.9), (15, 10, 8, 0.7), (48, 5, 8, 0.7), 
 """Articles, runs per system, calibration articles and the standard deviation of their effects."""
 
 
-def rejections(design, sizes, *, trials, calibrated=True):
+def rejections(design, sizes, *, trials):
     """Share of simulated experiments on two equal systems whose test finds a difference."""
     articles, runs, calibration, deviation = design
     rng = np.random.default_rng(9)
@@ -296,8 +282,7 @@ def rejections(design, sizes, *, trials, calibrated=True):
         effects = rng.normal(scale=deviation, size=calibration)
         b = b + effects.mean()
         left_out = b.mean() - a.mean() - effects.mean() + (effects.sum() - effects) / (calibration - 1)
-        effect = contrast([-a, b], articles=article_of, left_out=left_out.tolist() if calibrated else ())
-        rejected += effect.p < 0.05
+        rejected += contrast([-a, b], articles=article_of, left_out=left_out.tolist()).p < 0.05
     return rejected / trials
 
 
@@ -313,71 +298,3 @@ def test_false_positive_rate_at_the_size_of_our_records_is_4_to_6_percent(design
     rate = rejections(design, CASES[case], trials=12_000)
     print(f"{design}, {case}: {rate:.2%}")
     assert 0.04 <= rate <= 0.06  # the simulation has a standard error of 0.2%
-
-
-def scored_systems(rng, sizes, runs):
-    """Two systems drawn alike: null odds and F1 of the best spans (2, R, N), answerability and article (N,).
-
-    Odds have an effect of the article, of the system on it, of the run on it, and of the question, in the
-    proportions of the calibration rows of ``experiments/decision``.
-    """
-    article = np.repeat(np.arange(len(sizes)), sizes)
-    answerable = rng.random(len(article)) < 0.5
-    shared = 3.0 * rng.normal(size=len(article)) + rng.normal(size=len(sizes))[article]
-    by_system = 2.0 * rng.normal(size=(2, 1, len(sizes)))
-    by_run = 0.5 * rng.normal(size=(2, runs, len(sizes)))
-    noise = 2.0 * rng.normal(size=(2, runs, len(article)))
-    odds = np.where(answerable, -2.0, 1.5) + shared + (by_system + by_run)[:, :, article] + noise
-    difficulty = rng.normal(size=len(article)) + 0.5 * rng.normal(size=(2, runs, len(article)))
-    return odds, answerable * (difficulty < 0.6), answerable, article
-
-
-def refitted_rejections(design, *, trials, width):
-    """Share of experiments on two systems drawn alike whose test of F1 finds a difference, with every null
-    threshold fitted on calibration articles, and again without each of them."""
-    articles, runs, calibration = design
-    rng, rejected = np.random.default_rng(12), 0
-    for _ in range(trials):
-        sizes = rng.integers(40, 160, size=calibration + articles)
-        odds, spans, answerable, article = scored_systems(rng, sizes, runs)
-        fitted_on = article < calibration
-
-        def f1(where, odds=odds, spans=spans, answerable=answerable, fitted_on=fitted_on):
-            columns = (odds[..., where], spans[..., where].astype(float))
-            thresholds = [
-                [
-                    fit_threshold(o.tolist(), s.tolist(), answerable[where].tolist(), None, width)
-                    for o, s in rows
-                ]
-                for rows in (zip(*(column[system] for column in columns), strict=True) for system in (0, 1))
-            ]
-            abstained = odds[..., ~fitted_on] > np.array(thresholds)[..., None]
-            return 100 * np.where(abstained, ~answerable[~fitted_on], spans[..., ~fitted_on])
-
-        a, b = f1(fitted_on)
-        left_out = [np.subtract(*f1(fitted_on & (article != one))[::-1]).mean() for one in range(calibration)]
-        effect = contrast([-a, b], articles=article[~fitted_on], left_out=left_out)
-        rejected += effect.p < 0.05
-    return rejected / trials
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [None, 0.15], ids=["exact", "smooth"])
-@pytest.mark.parametrize("design", [(15, 5, 8), (16, 5, 4)], ids=str)
-def test_false_positive_rate_with_refitted_thresholds_is_at_most_5_percent(design, width):
-    """The jackknife overstates the variance of a fitted threshold, so that the test is conservative."""
-    rate = refitted_rejections(design, trials=600, width=width)
-    print(f"{design}, {'exact' if width is None else 'smooth'}: {rate:.2%}")
-    assert 0.005 <= rate <= 0.06  # the simulation has a standard error of 0.7%
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("design", DESIGNS, ids=str)
-def test_equivalence_at_the_margin_is_claimed_in_5_percent(design):
-    articles, runs, _, _ = design
-    rng, claimed = np.random.default_rng(11), 0
-    for _ in range(4000):
-        sizes = rng.integers(10, 90, size=articles)
-        a, b, article_of = simulate(rng, sizes, runs=runs, **CASES["seed effect"])
-        claimed += contrast([-a, b + 2.0], articles=article_of).p_equivalent(2.0) < 0.05
-    assert 0.035 <= claimed / 4000 <= 0.065

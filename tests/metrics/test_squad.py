@@ -17,7 +17,6 @@ from qa_arch.data.squad import read
 from qa_arch.errors import DataError
 from qa_arch.metrics import squad
 from qa_arch.metrics.squad import (
-    LANGUAGES,
     aggregate,
     best_overlap,
     missing_ids,
@@ -69,40 +68,6 @@ def test_scores_by_hand(gold_set):
     assert more["answerable_f1"] == pytest.approx(50)  # 2 * 1 * (1/3) / (4/3)
 
 
-def test_null_threshold_by_hand(gold_set):
-    # Above 0.5: q2 (answerable: 1 -> 0), q4 (not: 0 -> 1). Not above it: q1 at 0.5 itself.
-    null = {"q1": 0.5, "q2": 0.9, "q3": 0.1, "q4": 0.6, "q5": 0.0}
-    scores = score(gold_set(GOLDS), TEXTS, null_scores=null, threshold=0.5)
-    assert (scores.exact, scores.f1) == (pytest.approx(60), pytest.approx(76))
-    assert (scores.official["HasAns_exact"], scores.official["NoAns_exact"]) == (
-        pytest.approx(100 / 3),
-        100.0,
-    )
-    assert scores.more["answered_answerable"] == 1
-    # Best threshold, exact: abstaining on all is right for q3, q4 = 2. By rising probability:
-    # q5 +1 = 3, q3 empty anyway 3, q1 +0, q4 answers -1 = 2, q2 +1 = 3: best 3 of 5, reached at 0.0.
-    # F1: q5 3, q3 3, q1 +0.8 = 3.8 at 0.5, q4 2.8, q2 3.8 (no higher)
-    # pr_exact: ranks q5 q3 q1 q4 q2; hits 1 1 1 1 2 of 3; area = 1/1 * 1/3 + 2/5 * 1/3
-    # pr_f1: hits 1 1 1.8 1.8 2.8; area = 1 * 1/3 + 1.8/3 * 0.8/3 + 2.8/5 * 1/3
-    # oracle: hits 1 1 2 2 3; area = (1 + 2/3 + 3/5) / 3
-    ranked = dict(list(scores.official.items())[9:])
-    assert ranked == pytest.approx(
-        {
-            **{"best_exact": 60.0, "best_exact_thresh": 0.0, "best_f1": 76, "best_f1_thresh": 0.5},
-            "pr_exact_ap": 100 * (1 / 3 + 2 / 15),
-            "pr_f1_ap": 100 * (1 / 3 + 0.16 + 0.56 / 3),
-            "pr_oracle_ap": 100 * (1 + 2 / 3 + 3 / 5) / 3,
-        }
-    )
-
-
-def test_protocol_11_by_hand(gold_set):
-    questions = gold_set({"q1": ["the red mill"], "q2": ["a ferry"], "q3": ["the"]}, "1.1")
-    scores = score(questions, {"q1": "red", "q2": "ferry", "q3": "A"})
-    # q1: F1 of p 1, r 1/2 = 2/3; q2 1; q3 matches exactly and has no token in common: F1 0
-    assert scores.official == {"exact_match": 100.0 * 2 / 3, "f1": pytest.approx(100 * (5 / 3) / 3)}
-
-
 def test_missing_predictions_count_as_0_in_11_and_are_omitted_in_20(gold_set):
     golds = {"q1": ["mill"], "q2": ["ferry"], "q3": ["lamp"], "q4": ["oar"]}
     texts = {"q1": "mill", "q2": "barge", "q3": "lamp"}
@@ -117,15 +82,16 @@ def test_missing_predictions_count_as_0_in_11_and_are_omitted_in_20(gold_set):
 
 
 def test_unscorable_sets_are_refused(gold_set):
+    two = gold_set({"q1": [], "q2": []})
     with pytest.raises(DataError, match=r"q3: has no answer.*1\.1"):
         score(gold_set(GOLDS, "1.1"), TEXTS)
     with pytest.raises(DataError, match="no prediction belongs"):
         aggregate((), "2.0", missing=5)
     with pytest.raises(DataError, match="q2: has a prediction but no no-answer score"):
-        score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": ""}, null_scores={"q1": 0.0, "q2": None})
-    for wrong in (None, float("nan"), 3):  # a score of the others would pass for the score of all
+        score(two, {"q1": "", "q2": ""}, null_scores={"q1": 0.0, "q2": None})
+    for wrong in (None, 3):  # a score of the others would pass for the score of all
         with pytest.raises(DataError, match=f"q2: predicted is {wrong}; give a text"):
-            score(gold_set({"q1": [], "q2": []}), {"q1": "", "q2": wrong})
+            score(two, {"q1": "", "q2": wrong})
 
 
 def test_single_question_sets_omit_the_missing_kind(gold_set):
@@ -138,9 +104,9 @@ def test_single_question_sets_omit_the_missing_kind(gold_set):
 
 
 def test_nan_score_or_infinite_threshold_never_abstains(gold_set):
-    questions = gold_set({"q1": [], "q2": [], "q3": ["lamp"]})
-    texts = {"q1": "mill", "q2": "mill", "q3": "lamp"}
-    null = {"q1": math.nan, "q2": math.inf, "q3": -math.inf}
+    questions = gold_set({"q1": [], "q2": [], "q3": ["lamp"], "q4": ["lamp"]})
+    texts = {"q1": "mill", "q2": "mill", "q3": "lamp", "q4": "lamp"}
+    null = {"q1": math.nan, "q2": math.inf, "q3": -math.inf, "q4": 0.0}  # the last at the threshold itself
     scores = score(questions, texts, null_scores=null, threshold=0.0)
     assert (scores.official["NoAns_exact"], scores.official["HasAns_exact"]) == (50.0, 100.0)
     always = score(questions, texts, null_scores=null, threshold=math.inf)
@@ -167,28 +133,22 @@ def test_published_predictions(data, published, exact, f1, real_data, plain):
 
 
 CASES = [
-    ("The Ferry", "ferry"),
     ("a lamp, an oar & the mill.", "lamp oar mill"),
     ("theatre anthem a1", "theatre anthem a1"),  # only whole words are articles
     ("the", ""),
-    ("", ""),
     ("T.H.E. end", "end"),  # punctuation is removed first and leaves an article
     ("co-operative", "cooperative"),  # removed, not replaced by a space
     ("the–best", "–best"),  # an en dash is not ASCII punctuation and ends a word
-    ("“the” mill", "“ ” mill"),
     ("an_oar", "anoar"),  # the underscore is punctuation here
     ("the\x00mill", "\x00mill"),  # a control character is neither space nor letter
     ("the\x1cmill", "mill"),  # a space
-    ("x\u00a0the\u3000y", "x y"),
     ("ΣΑΣ Ünder İ", "σας ünder i\u0307"),
-    ("athe the\u0301", "athe \u0301"),  # a combining accent is not a word character
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
-def test_normalise(text, expected, plain):
+def test_normalise(text, expected):
     assert normalise(text) == expected
-    assert plain.normal(text) == expected
 
 
 @given(st.text(alphabet=st.one_of(st.sampled_from("aAnNtThHeE \t\n.,'–“_\x00\x1c½Σİ"), st.characters())))
@@ -196,43 +156,29 @@ def test_normalise_equals_the_reference(plain, text):
     assert normalise(text) == plain.normal(text)
 
 
-def test_overlap_by_hand():
-    # shared {red, mill}; precision 2/3, recall 2/4, F1 = 2 * (1/3) / (7/6) = 4/7; of "mill" alone 1/2
-    for golds in (["mill", "old red brick mill"], ["old red brick mill", "mill"]):
-        overlap = best_overlap("red mill house", golds, "2.0")
-        assert overlap == (0, pytest.approx(4 / 7, abs=1e-15), 2 / 3, 2 / 4)
-    # multisets: "mill" is shared twice of three and two; precision 2/3, recall 2/2, F1 = 0.8
-    assert best_overlap("mill mill mill", ["mill mill"], "1.1") == (0, pytest.approx(0.8), 2 / 3, 1.0)
-    # repeated in the gold alone: shared once; precision 1/1, recall 1/2, F1 = 2/3
-    assert best_overlap("mill", ["mill mill"], "1.1") == (0, pytest.approx(2 / 3), 1.0, 0.5)
-    # the same words in another order: F1 1 without an exact match
-    assert best_overlap("mill red", ["red mill"], "2.0") == (0, 1.0, 1.0, 1.0)
-
-
-def test_ties_in_f1_take_precision_and_recall_of_the_first_gold():
-    # "k k m m" against "k": shared 1, p 1/4, r 1/1, F1 2/5;
-    # against "k m x y z w": shared 2, p 2/4, r 2/6, F1 = (1/3) / (5/6) = 2/5 as well
-    short, long = "k", "k m x y z w"
-    assert best_overlap("k k m m", [short, long], "2.0")[2:] == (1 / 4, 1.0)
-    assert best_overlap("k k m m", [long, short], "2.0")[2:] == (2 / 4, 2 / 6)
-
-
-def test_protocols_differ_on_empty_answers():
-    assert best_overlap("", [""], "2.0") == (1, 1, 1, 1)
-    assert best_overlap("", [""], "1.1") == (1, 0, 0, 0)
-    for protocol in ("1.1", "2.0"):
-        assert best_overlap("", ["mill"], protocol) == (0, 0, 0, 0)
-        assert best_overlap("mill", [""], protocol) == (0, 0, 0, 0)
-        assert best_overlap("mill", [], protocol) == (0, 0, 0, 0)
-
-
-def test_overlap_equals_the_reference(plain):
-    rng = random.Random(5)
-    for _ in range(2000):
-        gold, text = (" ".join(rng.choices("pqrs", k=rng.randint(0, 6))) for _ in range(2))
-        for protocol, f1 in (("1.1", plain.f1_11), ("2.0", plain.f1_20)):
-            overlap = best_overlap(text, [gold], protocol)
-            assert (overlap.exact, overlap.f1) == (plain.exact(gold, text), f1(gold, text)), (gold, text)
+@pytest.mark.parametrize(
+    ("text", "golds", "protocol", "overlap"),
+    [
+        # shared {red, mill}; precision 2/3, recall 2/4, F1 = 2 * (1/3) / (7/6) = 4/7; of "mill" alone 1/2
+        ("red mill house", ["mill", "old red brick mill"], "2.0", (0, 4 / 7, 2 / 3, 2 / 4)),
+        ("red mill house", ["old red brick mill", "mill"], "2.0", (0, 4 / 7, 2 / 3, 2 / 4)),
+        # multisets: "mill" is shared twice of three and two; precision 2/3, recall 2/2, F1 = 0.8
+        ("mill mill mill", ["mill mill"], "1.1", (0, 0.8, 2 / 3, 1)),
+        ("mill", ["mill mill"], "1.1", (0, 2 / 3, 1, 0.5)),  # repeated in the gold alone: shared once
+        ("mill red", ["red mill"], "2.0", (0, 1, 1, 1)),  # in another order: no exact match
+        # Ties in F1 take precision and recall of the first gold. Against "k": shared 1, p 1/4, r 1/1, F1 2/5;
+        # against "k m x y z w": shared 2, p 2/4, r 2/6, F1 = (1/3) / (5/6) = 2/5 as well
+        ("k k m m", ["k", "k m x y z w"], "2.0", (0, 2 / 5, 1 / 4, 1)),
+        ("k k m m", ["k m x y z w", "k"], "2.0", (0, 2 / 5, 2 / 4, 2 / 6)),
+        ("", [""], "2.0", (1, 1, 1, 1)),
+        ("", [""], "1.1", (1, 0, 0, 0)),
+        ("", ["mill"], "2.0", (0, 0, 0, 0)),
+        ("mill", [""], "1.1", (0, 0, 0, 0)),
+        ("mill", [], "2.0", (0, 0, 0, 0)),
+    ],
+)
+def test_overlap_by_hand(text, golds, protocol, overlap):
+    assert best_overlap(text, golds, protocol) == pytest.approx(overlap, abs=1e-15)
 
 
 MLQA = ("ar", "de", "es", "hi", "vi", "zh")
@@ -255,15 +201,6 @@ MLQA = ("ar", "de", "es", "hi", "vi", "zh")
 )
 def test_normalisation_follows_the_language(language, text, expected):
     assert normaliser(language)(text) == expected
-
-
-def test_scores_follow_the_language_of_the_set():
-    examples = [Example("q", "Wo?", "Neben der Mühle steht ein Haus.", "T", (Gold("der Mühle", 6),))]
-    german = question_set("set", examples, "1.1", language="de")
-    english = question_set("set", examples, "1.1")
-    exact = [aggregate(score_questions(s, {"q": "die Mühle"}), "1.1").exact for s in (german, english)]
-    assert exact == [100.0, 0.0]
-    assert german.fingerprint != english.fingerprint
 
 
 KOREAN = "한국어 문장은 서울에서 쓴다."
@@ -297,33 +234,29 @@ def test_text_that_is_not_divided_by_spaces_is_reported_once(
     question, context, language, caplog, monkeypatch
 ):
     monkeypatch.setattr(squad, "_warned", set())
-    example = Example("q", question, context, "T", (Gold(context, 0),))
-    english = Example("r", "Who?", "Ada.", "T", (Gold("Ada", 0),))
-    for rules in ("en", language or "en"):
-        questions = question_set(
-            "set", [example, *([english] if language is None else [])], "1.1", language=rules
-        )
-        for _ in range(2):
-            score_questions(questions, {"q": "x"})
-    expected = [f"--language {language} (data.language={language})"] if language else []
-    assert [
-        code for message, code in zip(caplog.messages, expected, strict=True) if code in message
-    ] == expected
+    examples = [Example("q", question, context, "T", (Gold(context, 0),))]
+    if language is None:
+        examples.append(Example("r", "Who?", "Ada.", "T", (Gold("Ada", 0),)))
+    for rules in ("en", "en", language or "en"):
+        score_questions(question_set("set", examples, "1.1", language=rules), {"q": "x"})
+    assert len(caplog.messages) == (language is not None)
+    assert all(f"--language {language} (data.language={language})" in line for line in caplog.messages)
 
 
-def test_a_set_is_opened_in_a_language(tmp_path):
+def test_a_set_is_opened_and_scored_in_a_language(tmp_path):
     qas = [{"id": "q", "question": "Wo?", "answers": [{"text": "der Mühle", "answer_start": 6}]}]
     articles = [{"title": "T", "paragraphs": [{"context": "Neben der Mühle.", "qas": qas}]}]
     file = tmp_path / "set.json"
     file.write_text(json.dumps({"version": "1.1", "data": articles}), encoding="utf-8")
-    german = open_passages(str(file), language="de")
-    assert german.language == "de"
-    assert german.name == "set"
-    assert german.fingerprint != open_passages(str(file)).fingerprint
+    german, english = open_passages(str(file), language="de"), open_passages(str(file))
+    assert (german.language, german.name) == ("de", "set")
+    assert german.fingerprint != english.fingerprint
+    exact = [aggregate(score_questions(s, {"q": "die Mühle"}), "1.1").exact for s in (german, english)]
+    assert exact == [100.0, 0.0]
     overrides = ["data=files", f"data.train={file}", f"data.dev={file}"]
-    english, spoken = (compose([*overrides, f"data.language={code}"]) for code in ("en", "de"))
-    assert identify(english) == identify({**english, "data": {**english["data"], "language": "en"}})
-    assert identify(spoken) != identify(english)
+    plain, spoken = (compose([*overrides, f"data.language={code}"]) for code in ("en", "de"))
+    assert identify(plain) == identify({**plain, "data": {**plain["data"], "language": "en"}})
+    assert identify(spoken) != identify(plain)
 
 
 @pytest.fixture(scope="module")
@@ -365,8 +298,3 @@ def test_scores_of_xquad_equal_the_official_evaluation(language, official, real_
     assert dict(scores.official) == official.evaluate(data, predictions, language)
     assert scores.exact > 0
     assert scores.exact < scores.f1
-
-
-def test_english_uses_the_rules_of_squad():
-    assert LANGUAGES[0] == "en"
-    assert normalise("The „Mill“") == "„mill“"  # MLQA would drop the quotes

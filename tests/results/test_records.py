@@ -5,9 +5,7 @@ import errno
 import json
 import math
 import os
-import random
 from dataclasses import replace
-from datetime import datetime
 from itertools import cycle
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from broken_records import changed
 
 from qa_arch import records
 from qa_arch.errors import RunError
-from qa_arch.files import LOCK, hold
+from qa_arch.files import LOCK, hold, write_json
 from qa_arch.records import (
     QUESTIONS,
     RECORD,
@@ -35,14 +33,6 @@ from qa_arch.results.columns import runs_table
 from qa_arch.results.notebooks import Run
 from qa_arch.results.publish import local, publish
 from qa_arch.results.systems import question_columns
-
-
-@pytest.mark.parametrize("text", [None, "{", "[]", "{}", '{"schema": 1}', "\xff"])
-def test_files_that_are_not_records_are_refused(tmp_path, text):
-    if text is not None:
-        (tmp_path / RECORD).write_bytes(text.encode("latin-1"))
-    with pytest.raises(RunError, match=RECORD):
-        read_record(tmp_path)
 
 
 def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, qa_arch):
@@ -63,6 +53,14 @@ def test_damaged_record_is_read_or_refused_by_file_and_field(tmp_path, qa_arch):
                     runs_table([(tmp_path, record)])
     assert len(refused) > 180
     assert all(line.startswith("a/run.json: ") and "\n" not in line for line in refused)
+    for name, text in (("list", "[]"), ("schema", '{"schema": 1}'), ("latin", "\xff"), ("none", None)):
+        (tmp_path / name).mkdir()
+        if text is not None:
+            (tmp_path / name / RECORD).write_bytes(text.encode("latin-1"))
+        with pytest.raises(RunError, match=RECORD):
+            read_record(tmp_path / name)
+    _, _, err = qa_arch("tables", tmp_path)
+    assert [f"{tmp_path}/{name}/" in err for name in ("list", "schema", "latin")] == [True] * 3, "all at once"
 
 
 def shortened(value):
@@ -166,18 +164,19 @@ def run(tmp_path, make_record, monkeypatch):
 
 
 def test_publish_copies_record_and_rows_with_portable_paths(run, tmp_path) -> None:
+    error = f"DataError: {tmp_path}/runs/x.json and /mnt/alice/disk/b.json are gone"
+    write_record(run, replace(read_record(run), error=error))
     target = publish(run, tmp_path / "records")
     files = sorted(path.relative_to(target).as_posix() for path in target.rglob("*") if path.is_file())
     assert files == [QUESTIONS, RECORD, f"sets/calibration/{QUESTIONS}"]
     assert str(tmp_path) not in (target / RECORD).read_text()
     config = read_record(target).config
-    assert config["data"] == {
-        "train": ["$QA_ARCH_DATA/squad/train.json"],
-        "dev": "hub:rajpurkar/squad_v2:train",
-    }
-    assert config["features"]["cache_dir"] == "./.cache"
+    paths = {"train": ["$QA_ARCH_DATA/squad/train.json"], "dev": "hub:rajpurkar/squad_v2:train"}
+    assert (config["data"], config["features"]["cache_dir"]) == (paths, "./.cache")
     before, after = (json.loads((folder / RECORD).read_text()) for folder in (run, target))
-    assert {**before, "config": None} == {**after, "config": None}
+    assert {**before, "config": None, "error": None} == {**after, "config": None, "error": None}
+    again = publish(target, tmp_path / "again")
+    assert read_record(again).error == "DataError: runs/x.json and …/disk/b.json are gone"
 
 
 def test_local_inverts_portable_paths(run, tmp_path, monkeypatch) -> None:
@@ -196,34 +195,19 @@ def test_other_paths_are_refused_by_config_key(run, tmp_path, make_record) -> No
     assert not (tmp_path / "records").exists()
 
 
-def test_error_of_a_failed_run_has_no_local_path(run, tmp_path) -> None:
-    error = f"DataError: {tmp_path}/runs/x.json and /mnt/alice/disk/b.json are gone"
-    write_record(run, replace(read_record(run), status="failed", error=error))
-    copy = publish(run, tmp_path / "records")
-    published = read_record(publish(copy, tmp_path / "again"))
-    assert published.error == "DataError: runs/x.json and …/disk/b.json are gone"
-
-
-@pytest.mark.parametrize("change", [{"run_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}])
-def test_publish_refuses_to_replace_another_run(run, tmp_path, change) -> None:
+def test_publish_refuses_to_replace_another_run(run, tmp_path) -> None:
+    """A rescored run replaces its copy; a copy has neither weights nor predictions."""
     target = publish(run, tmp_path / "records")
-    before = (target / RECORD).read_bytes()
-    write_record(run, replace(read_record(run), **change))
-    with pytest.raises(RunError, match=rf"{target}: holds another run \(.*\) than {run} .* remove {target}"):
-        publish(run, tmp_path / "records")
-    assert (target / RECORD).read_bytes() == before
-
-
-def test_rescored_run_replaces_its_published_copy(run, tmp_path) -> None:
-    target = publish(run, tmp_path / "records")
-    write_record(run, replace(read_record(run), scores={"dev": {}}))
+    own, before = read_record(run), (target / RECORD).read_bytes()
+    for change in ({"run_hash": "e" * 64}, {"created": "2031-01-01T00:00:00+00:00"}):
+        write_record(run, replace(own, **change))
+        with pytest.raises(RunError, match=rf"{target}: holds another run \(.*\) than {run} .* remove"):
+            publish(run, tmp_path / "records")
+        assert (target / RECORD).read_bytes() == before
+    write_record(run, replace(own, scores={"dev": {}}))
     assert publish(run, tmp_path / "records") == target
     assert read_record(target).scores == {"dev": {}}
     assert sorted(path.name for path in target.iterdir()) == [QUESTIONS, RECORD]
-
-
-def test_run_is_not_published_over_itself(run) -> None:
-    """A published copy has neither weights nor predictions."""
     with pytest.raises(RunError, match=r"holds predictions\.json, which is not part of a published copy"):
         publish(run, run.parent)
     assert (run / "predictions.json").is_file()
@@ -256,26 +240,17 @@ def with_field(*path, value):
     return lambda record: json.dumps(changed(json.loads(record), path, value))
 
 
-def nested(depth: int):
-    deep = "[" * depth + "]" * depth
-    return lambda record: record.replace('"config": {', f'"config": {{"deep": {deep}, ')
-
-
+DEEP = "[" * 100_000 + "]" * 100_000
 DAMAGE = {
     "nested beyond the recursion limit": (
-        nested(100_000),
+        lambda record: record.replace('"config": {', f'"config": {{"deep": {DEEP}, '),
         "cannot be read (maximum recursion depth exceeded",
     ),
-    "nested too deep": (nested(500), "cannot be read (nested more than 64 deep); run it again or delete"),
     "with a number of 400 digits": (
         with_field("seed", value=10**400),
         "cannot be read (int too large to convert to float)",
     ),
     "with a lone surrogate as model": (with_field("model", value="\ud800"), "surrogates not allowed"),
-    "with a string as section": (
-        with_field("config", "trainer", value="x"),
-        "config.trainer: expected a mapping; score the",
-    ),
     "with a split outside the run folder": (
         with_field("scores", "../../../esc", value={}),
         "'../../../esc' cannot be the name of a folder",
@@ -292,16 +267,11 @@ DAMAGE = {
         with_field("schema", value=2),
         "record of schema 2, this version reads 4; migrate it: python experiments/migrate_records.py ",
     ),
-    "of a later schema": (
-        with_field("schema", value=7),
-        "record of schema 7, this version reads 4; use the qa_arch version that wrote it",
-    ),
     "with the weights of an epoch that it lacks": (
         with_field("best_epoch", value=9),
         "best_epoch: 9 is none of the 2 epochs",
     ),
     "half written": (lambda record: record[: len(record) // 2], "cannot be read"),
-    "with an unknown status": (with_field("status", value="splendid"), "splendid"),
     "with an unknown field": (with_field("surprise", value=1), "surprise"),
 }
 
@@ -314,58 +284,51 @@ def test_unreadable_record_is_refused_by_name_but_skipped_by_report(
     path = runs / "worse" / RECORD
     path.write_text(change(path.read_text()))
     code, out, err = call(command)
-    assert (code, out) == (5, "")
+    assert (code, out, err.count("\n")) == (5, "", 1)
     assert err.startswith(f"qa-arch: {path}: ")
     assert message in err
-    assert err.count("\n") == 1
-    if damage in ("half written", "with a split outside the run folder"):
+    if damage == "with a split outside the run folder":
         code, out, err = qa_arch("report", runs, "--out", tmp_path / "report.html")
         assert code == 0
         assert f"not used: {path}: " in err
         assert ": 1 run," in out
 
 
-def test_all_unreadable_records_are_named_at_once(runs, qa_arch):
-    paths = sorted(runs.glob(f"*/{RECORD}"))
-    for path in paths:
-        path.write_text("{")
-    code, _, err = qa_arch("tables", runs)
-    assert (code, [str(path) in err for path in paths]) == (5, [True] * len(paths))
-    assert len(paths) > 1
-
-
 def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
     path = runs / "worse" / QUESTIONS
-    columns = read_questions(path.parent)
-    pq.write_table(pa.table(columns | {"start": ["x"] * len(columns["start"])}), path)
-    code, out, err = call("baseline")
-    assert (code, out) == (5, "")
-    assert f"{path}: not readable (a column has the wrong type: start is string)" in err
-    path.write_bytes(path.read_bytes()[:100])
-    code, out, err = call("compare")
-    assert (code, out) == (5, "")
+
+    def refusal(command):
+        code, out, err = call(command)
+        assert (code, out) == (5, "")
+        return err
+
+    content = path.read_bytes()
+    path.write_bytes(content[:100])
+    err = refusal("compare")
     assert f"{path}: not readable" in err
     assert "score the run again" in err
     path.unlink()
-    code, out, err = call("baseline")
-    assert (code, out) == (5, "")
+    err = refusal("baseline")
     assert f"{path}: missing" in err
     assert f"qa-arch evaluate --run {path.parent}" in err
     with pytest.raises(RunError, match="qa-arch evaluate --run 'a run' --data FILE"):
         question_columns(Path("a run"), make_record())
+    path.write_bytes(content)
+    record = json.loads((path.parent / RECORD).read_text())
+    for change in ({"fingerprint": "other"}, {"protocol": "1.1"}):
+        write_json(path.parent / RECORD, changed(record, ("data", "dev"), record["data"]["dev"] | change))
+        for command in ("compare", "baseline"):
+            err = refusal(command)
+            assert [part in err for part in ("are not comparable", "/good", "/worse")] == [True] * 3
 
 
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
         ("id", ["a"], "id is list<"),
-        ("id", {"a": 1}, "id is struct<"),
-        ("id", b"\xff", "id is binary"),
         ("id", 7, "id is int64"),
-        ("start", math.inf, "start is double"),
+        ("start", "x", "(a column has the wrong type: start is string)"),
         ("f1", 2.0, "f1 is not between 0 and 1"),
-        ("confidence", math.inf, "confidence is not between 0 and 1"),
-        ("kind", [[1]], "kind is list<"),
         ("other", [1], "other is list<"),
     ],
 )
@@ -375,7 +338,7 @@ def test_values_of_another_type_in_question_rows_are_refused(runs, call, name, v
     pq.write_table(pa.table(columns | {name: [value] * len(columns["id"])}), path)
     code, out, err = call("baseline")
     assert (code, out, err.count("\n")) == (5, "", 1)
-    assert f"{path}: " in err
+    assert f"{path}: not readable " in err or "between" in message
     assert message in err
 
 
@@ -395,10 +358,12 @@ def test_questions_without_an_id_or_not_in_utf8_are_refused(runs, call):
 
 
 @pytest.mark.parametrize(
-    "ids", [["1", "2"] * 20, [f"{n:02d}" for n in range(40)]], ids=["listed", "prefixed"]
-)
-@pytest.mark.parametrize(
-    ("limit", "message"), [("MOST_VALUES", "80 values"), ("MOST_BYTES", "MiB of values")]
+    ("ids", "limit", "message"),
+    [
+        (["1", "2"] * 20, "MOST_VALUES", "80 values"),
+        ([f"{n:02d}" for n in range(40)], "MOST_BYTES", "MiB of values"),
+    ],
+    ids=["listed", "prefixed"],
 )
 def test_question_rows_that_repeat_a_long_text_are_refused(tmp_path, monkeypatch, ids, limit, message):
     """As an entry of the column's list of texts, or as a prefix of others: the file has it once."""
@@ -410,76 +375,34 @@ def test_question_rows_that_repeat_a_long_text_are_refused(tmp_path, monkeypatch
         read_questions(tmp_path)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(15))
-def test_damaged_question_rows_are_never_a_bug(runs, call, seed, qa_arch, tmp_path):
-    """150 files with changed bytes, or with a column of other values; none ends in exit 70."""
-    rng, path = random.Random(seed), runs / "worse" / QUESTIONS
-    content, columns = path.read_bytes(), read_questions(path.parent)
-    values = (["a"], {"a": 1}, b"\xff", None, math.inf, math.nan, 2**62, -1, "x", True, datetime(2026, 1, 1))
-    for number in range(10):
-        if number % 2:
-            damaged = bytearray(content)
-            for _ in range(rng.choice([1, 1, 3, 20])):
-                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-            path.write_bytes(damaged)
-        else:
-            name, value = rng.choice(list(columns)), rng.choice(values)
-            pq.write_table(pa.table(columns | {name: [value] * len(columns["id"])}), path)
-        for command in ("show", "compare", "baseline", "tables"):
-            assert call(command)[0] in (0, 5)
-        assert qa_arch("report", runs, "--out", tmp_path / "report.html")[0] in (0, 5)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_rows_of_another_scoring_are_refused(runs, call, qa_arch, tmp_path, command):
+def test_rows_of_another_scoring_are_refused(runs, call, qa_arch, tmp_path):
     """As a command leaves them that was killed between rows and record."""
     folder = runs / "worse"
     record, columns = read_record(folder), read_questions(folder)
     write_record(folder, replace(record, rows={"dev": write_questions(folder, columns)}))
-    assert call(command)[0] == 0
+    assert call("compare")[0] == 0
     write_questions(folder, columns | {"f1": columns["f1"][::-1]})
-    code, out, err = call(command)
-    assert (code, err.count("\n")) == (5, 1)
-    assert out == "" or command == "publish"  # of the runs before it
-    assert f"{folder / QUESTIONS}: are not the rows that the scores in {RECORD} belong to; score the" in err
-    assert f"qa-arch evaluate --run {folder} --data FILE" in err
-    with hold(folder, "run"):
-        assert "it is being scored again; repeat this" in call(command)[2]
-    assert "not used: " in qa_arch("report", runs, "--out", tmp_path / "report.html")[2]
-    with pytest.raises(RunError, match="are not the rows"):
-        question_columns(folder, read_record(folder))
-    with pytest.raises(RunError, match="are not the rows"):
-        Run(folder)
-
-
-@pytest.mark.parametrize("change", [{"fingerprint": "other"}, {"protocol": "1.1"}], ids=str)
-def test_runs_on_different_sets_or_protocols_are_not_comparable(runs, call, change):
-    path = runs / "worse" / RECORD
-    record = json.loads(path.read_text())
-    record["data"]["dev"] |= change
-    path.write_text(json.dumps(record))
-    for command in ("compare", "baseline"):
+    for command in COMMANDS:
         code, out, err = call(command)
-        assert (code, out) == (5, "")
-        assert "are not comparable" in err
-        for folder in ("good", "worse"):
-            assert str(runs / folder) in err
+        assert (code, err.count("\n")) == (5, 1)
+        assert out == "" or command == "publish"  # of the runs before it
+        assert f"{folder / QUESTIONS}: are not the rows that the scores in {RECORD} belong to; score" in err
+        assert f"qa-arch evaluate --run {folder} --data FILE" in err
+    with hold(folder, "run"):
+        assert "it is being scored again; repeat this" in call("show")[2]
+    assert "not used: " in qa_arch("report", runs, "--out", tmp_path / "report.html")[2]
+    for read in (lambda: question_columns(folder, read_record(folder)), lambda: Run(folder)):
+        with pytest.raises(RunError, match="are not the rows"):
+            read()
 
 
-ESCAPES = "\x1b]0;owned\x07\x1b[2J"
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_terminal_escapes_in_a_record_are_not_printed(runs, call, command, monkeypatch):
+def test_terminal_escapes_in_a_record_are_not_printed(runs, call, monkeypatch):
     """In model, commit and error, also with the colours that rich draws on a terminal."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    path = runs / "worse" / RECORD
-    values = json.loads(path.read_text())
-    fields = {"model": f"al{ESCAPES}bert", "commit": ESCAPES, "status": "failed", "error": f"lost {ESCAPES}"}
-    path.write_text(json.dumps(values | fields))
-    code, out, err = call(command)
-    assert "\x1b]" not in out + err
-    assert "\x1b[2J" not in out + err
-    assert "\x07" not in out + err
-    assert code != 70
+    path, odd = runs / "worse" / RECORD, "\x1b]0;owned\x07\x1b[2J"
+    fields = {"model": f"al{odd}bert", "commit": odd, "status": "failed", "error": f"lost {odd}"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | fields))
+    for command in COMMANDS:
+        code, out, err = call(command)
+        assert code != 70
+        assert not [escape for escape in ("\x1b]", "\x1b[2J", "\x07") if escape in out + err]

@@ -16,7 +16,6 @@ import qa_arch
 import qa_arch.results.notebooks
 from qa_arch.cli.main import main
 from qa_arch.data.question_sets import question_set as build_set
-from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import QUESTIONS, RECORD, SplitFacts, find_runs, read_record, run_named, write_record
@@ -109,14 +108,11 @@ def test_judge() -> None:
     assert figures["overlapping"] == 5  # all wrong spans but "apart"
 
 
-def test_plausible_answers_are_compared_by_the_rules_of_the_language() -> None:
+def test_judge_of_other_languages_and_of_golds_without_a_place() -> None:
     example = Example("q", "?", "In der Burg", "t", (), (Gold("Burg", 7),))
     rows = rows_of([(query("q"), "red", False)]) | {"start": [3], "end": [11]}
     sets = (build_set("made", [example], "2.0", language=language) for language in ("de", "en"))
     assert [judge(rows, questions).plausible[0] for questions in sets] == [True, False]
-
-
-def test_span_is_not_apart_from_a_gold_whose_place_is_unknown() -> None:
     example = Example("q", "?", TEXT, "t", (Gold("Ilva Mourne", -1),))
     result = judge(rows_of([(example, "Ilva", False)]), build_set("made", [example], "2.0"))
     assert judged(result) == [["wrong_span", None, True, None]]
@@ -134,12 +130,9 @@ def test_judge_without_texts_finds_the_same_outcomes() -> None:
 
 
 def test_touching_spans_do_not_overlap() -> None:
-    span = gold("red mill")
-    example = query("q", "red mill")
-    assert (
-        boundary(example, span.end, span.end + 3) == boundary(example, span.start - 2, span.start) == "apart"
-    )
-    assert boundary(example, span.start, span.end) == "same"
+    span, example = gold("red mill"), query("q", "red mill")
+    places = (span.end, span.end + 3), (span.start - 2, span.start), (span.start, span.end)
+    assert [boundary(example, *place) for place in places] == ["apart", "apart", "same"]
 
 
 @pytest.mark.parametrize(
@@ -160,53 +153,29 @@ def show(qa_arch):
     return partial(qa_arch, "show")
 
 
-def test_show_takes_the_path_of_a_record(make_run, question_set, show):
-    folder = make_run("bert-s13", question_set())
-    assert show(folder / "run.json") == show(folder)
-
-
 def test_errors_are_of_calibration_until_dev_is_scored(make_run, question_set, show):
-    questions = question_set()
-    record = read_record(folder := make_run("bert-s13", questions))
-    dev = record.data["dev"], record.scores["dev"]
-    held_out = replace(record, data={"calibration": dev[0]}, scores={"calibration": dev[1]})
-    write_record(folder, held_out)
+    record = read_record(folder := make_run("bert-s13", question_set()))
+    assert show(folder / RECORD) == show(folder)
+    data, scores = ({"calibration": values["dev"]} for values in (record.data, record.scores))
+    write_record(folder, replace(record, data=data, scores=scores))
     (folder / "sets" / "calibration").mkdir(parents=True)
     (folder / QUESTIONS).rename(folder / "sets" / "calibration" / QUESTIONS)
     assert "questions of calibration" in show(folder)[1]
-    code, _, err = show(folder, "--split", "dev")
-    assert (code, "was not scored on 'dev' (scored: calibration)" in err) == (5, True)
 
 
-@pytest.mark.parametrize("status", ["oom", "failed", "killed", "running"])
-def test_show_prints_the_error_of_an_unfinished_run(make_record, tmp_path, show, status):
-    write_record(tmp_path, make_record(exact=None, status=status, error="MemoryError: too much"))
-    code, out, _ = show(tmp_path)
-    assert code == 0
-    assert status in out
-    assert "MemoryError: too much" in out
-
-
-def test_missing_question_rows_are_mentioned_without_an_error(make_run, question_set, show):
+def test_unfinished_runs_and_missing_rows_are_shown(make_record, make_run, question_set, tmp_path, show):
+    for status in ("oom", "running"):
+        write_record(tmp_path, make_record(exact=None, status=status, error="MemoryError: too much"))
+        code, out, _ = show(tmp_path)
+        assert (code, status in out, "MemoryError: too much" in out) == (0, True, True)
+    facts = SplitFacts(protocol="masked_lm:1")  # of an unknown number of blocks
+    write_record(tmp_path, replace(make_record(exact=None), data={"calibration": facts}))
+    assert "0 tokens, 0 bytes, 0 blocks" in show(tmp_path)[1]
     folder = make_run("a", question_set())
     (folder / QUESTIONS).unlink()
     code, out, _ = show(folder)
-    assert code == 0
-    assert "wrong span" not in out
-    assert "score the set again" in out
+    assert (code, "wrong span" in out, "score the set again" in out) == (0, False, True)
     assert json.loads(show(folder, "--json")[1])["errors"] is None
-
-
-ROWS = {
-    "exact": [1, 0, 0, 0, 1, 0],
-    "f1": [1, 0.5, 0, 0, 1, 0],
-    "abstained": [False, False, False, True, True, False],
-    "span_exact": [1, 0, 0, 1, 0, 0],
-    # "1871", "Ada", "burnt", "old bridge", "known", "1871"
-    "start": [18, 24, 13, 24, 11, 18],
-    "end": [22, 27, 18, 34, 16, 22],
-}
-"""Rows of ``question_set()``: right, boundary error, false answer, wrong abstention, right, false answer."""
 
 
 def test_json_has_null_for_numbers_that_are_not_finite(make_record, tmp_path, show):
@@ -217,51 +186,16 @@ def test_json_has_null_for_numbers_that_are_not_finite(make_record, tmp_path, sh
     assert (page["scores"][0]["f1"], page["curves"]) == (None, {"calibration loss": [1.0, None]})
 
 
-def test_unknown_number_of_blocks_is_shown_as_zero(make_record, tmp_path, show):
-    facts = SplitFacts(protocol="masked_lm:1")
-    write_record(tmp_path, replace(make_record(exact=None), data={"calibration": facts}))
-    assert "0 tokens, 0 bytes, 0 blocks" in show(tmp_path)[1]
-
-
 def test_abstentions_of_adopted_systems_are_not_split(make_run, question_set, show):
-    rows = {**ROWS, "span_exact": [1, 0, 0, math.nan, math.nan, 0]}
+    rows = {"exact": [1, 0, 0, 0, 1, 0], "f1": [1, 0.5, 0, 0, 1, 0]}
+    rows["abstained"] = [False, False, False, True, True, False]
+    rows["span_exact"] = [1, 0, 0, math.nan, math.nan, 0]
     out = show(make_run("a", question_set(), rows=rows, keep_spans=False))[1]
     assert "missed answer  " not in out
     assert "answerable, not answered" in out
 
 
-def test_data_option_splits_errors_by_boundary_article_and_plausible_answer(
-    make_run, question_set, tmp_path, show
-):
-    questions = question_set()
-    plausible = Gold("1871", 18)
-    examples = [replace(e, plausible=(plausible,)) if e.id == "q6-0" else e for e in questions.examples]
-    questions = build_set("made-up", examples, "2.0")
-    folder, file = make_run("a", questions, rows=ROWS), tmp_path / "data.json"
-    file.write_text(json.dumps(write(questions)))
-    code, out, _ = show(folder, "--data", file)
-    assert code == 0
-    for part in ("part of the gold", "plausible, of 1", "By article, the worst first", "Title 1", "negation"):
-        assert part in out
-    errors = json.loads(show(folder, "--data", file, "--json")[1])["mistakes"]
-    assert errors["boundaries"] == {"short": 1, "long": 0, "crossing": 0, "apart": 0, "same": 0}
-    assert (errors["plausible"], errors["with_plausible"]) == (1, 1)
-    first, second = (errors["by_article"][f"Title {n}"] for n in (0, 1))
-    assert (first["questions"], first["outcomes"]["right"], first["outcomes"]["undue_answer"]) == (4, 1, 2)
-    assert (second["questions"], second["outcomes"]["wrong_abstention"]) == (2, 1)
-    assert errors["by_kind"]["negation"]["outcomes"]["right"] == 1
-    assert sum(kind["questions"] for kind in errors["by_kind"].values()) == 6
-    errors = json.loads(show(folder, "--json")[1])["mistakes"]
-    assert errors["by_article"] == {}
-    assert "boundaries" not in errors
-    german = make_run("b", build_set("made-up", examples, "2.0", language="de"), rows=ROWS)
-    assert show(german, "--data", file)[0] == 0, "the record knows the language"
-
-
-ROOT = Path(__file__).resolve().parents[2]
-ANSWER = ROOT / "experiments" / "answer" / "records"
-DEMO = ROOT / "experiments" / "demo" / "records"
-EVIL = '<script>alert("&1")</script>'
+ANSWER, DEMO = (Path(__file__).parents[2] / "experiments" / name / "records" for name in ("answer", "demo"))
 
 
 @pytest.fixture(scope="module")
@@ -287,10 +221,10 @@ def test_frame_rows_match_the_committed_tables():
     rows = json.loads((ANSWER.parent / "table.json").read_text())[0]["rows"]
     committed = {row["run"]: row for row in rows if "run" in row}
     assert len(frame) == len(committed) > 10
+    keys = ["model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "seconds"]
     for folder, row in frame.iterrows():
         expected = committed[str(Path(str(folder)).relative_to(ANSWER.parent))]
-        for key in ("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "null_threshold", "seconds"):
-            assert row[key] == expected[key], key
+        assert [row[key] for key in keys] == [expected[key] for key in keys]
 
 
 def test_only_varying_settings_have_a_column(changed, demo):
@@ -312,19 +246,11 @@ def test_question_columns_are_optional_and_unscored_runs_have_a_row(demo, change
     assert "f1" not in frame
 
 
-def test_run_has_its_settings_scores_and_curves(demo):
-    point = demo.record.compared_point("dev")
+def test_question_rows_average_to_the_score(demo):
+    questions, point = demo.questions, demo.record.compared_point("dev")
     assert demo.scores.loc[("dev", "calibrated"), "f1"] == point.f1
     assert demo.scores.loc[("dev", "calibrated"), "threshold"] == point.threshold
-    assert (demo.seed, demo.config["model"]["name"]) == (13, "bert")
-    epochs = demo.record.epochs
-    assert demo.curves["train_loss"].tolist() == [epoch.train_loss for epoch in epochs]
-    assert demo.curves["calibration_f1"].tolist() == [epoch.metrics["calibration_f1"] for epoch in epochs]
-
-
-def test_question_rows_average_to_the_score(demo):
-    questions = demo.questions
-    assert questions["f1"].mean() == pytest.approx(demo.record.compared_point("dev").f1)
+    assert questions["f1"].mean() == pytest.approx(point.f1)
     assert questions["span_f1"].max() == 100 >= questions["confidence"].max() * 100
     assert questions.index.is_unique
     assert ((questions["outcome"] == "right") == (questions["exact"] == 100)).all()
@@ -332,6 +258,21 @@ def test_question_rows_average_to_the_score(demo):
     assert ((questions["outcome"] == "false answer") == false_answer).all()
     run = qa_arch.Run(ANSWER / "seed13-bert")
     assert set(run.questions_of("calibration").index).isdisjoint(run.questions.index)
+
+
+def test_run_is_path_like_and_has_its_settings_and_curves(demo):
+    run = qa_arch.Run(demo.folder / RECORD)
+    assert (Path(run), run.record) == (demo.folder, demo.record)
+    assert (demo.seed, demo.config["model"]["name"]) == (13, "bert")
+    epochs = demo.record.epochs
+    assert demo.curves["train_loss"].tolist() == [epoch.train_loss for epoch in epochs]
+    assert demo.curves["calibration_f1"].tolist() == [epoch.metrics["calibration_f1"] for epoch in epochs]
+    point = demo.record.compared_point("dev")
+    assert f"bert, seed 13, ok: dev EM {point.exact:.1f}, F1 {point.f1:.1f}" in repr(demo)
+    assert len(repr(demo.record)) < 100
+    assert "F1" in demo._repr_html_()
+    with pytest.raises(RunError, match="no such run folder"):
+        qa_arch.Run(DEMO / "nothing")
 
 
 def test_answer_texts_come_from_the_scored_set(demo):
@@ -355,27 +296,15 @@ def test_question_rows_of_another_record_are_refused(changed, demo):
         demo.questions_of("other")
 
 
-def test_comparison_equals_the_committed_table():
-    table = qa_arch.effects(ANSWER, "bert")
-    frame = table.to_frame().set_index("model")
-    assert frame.loc["proposed", "delta"] == {row["model"]: row for row in table.rows}["proposed"]["delta"]
-    assert table.rows == json.loads((ANSWER.parent / "table.json").read_text())[1]["rows"]
+def test_comparison_is_a_table_and_a_frame():
+    table = qa_arch.effects(DEMO, "bert", measure="forced_f1")
+    frame, rows = table.to_frame().set_index("model"), {row["model"]: row for row in table.rows}
+    assert frame.loc["proposed", "delta"] == rows["proposed"]["delta"] != 0
     with pytest.raises(RunError, match="no system is called 'brt'"):
-        qa_arch.effects(ANSWER, "brt")
+        qa_arch.effects(DEMO, "brt")
     for option, value in (("measure", "F1"), ("unit", "articles")):
         with pytest.raises(ConfigError, match=f"{option}: '{value}' is not a choice"):
-            qa_arch.effects(ANSWER, "bert", **{option: value})
-
-
-def test_run_is_path_like_and_has_a_one_line_repr(demo):
-    run = qa_arch.Run(demo.folder / RECORD)
-    assert (Path(run), run.record) == (demo.folder, demo.record)
-    point = demo.record.compared_point("dev")
-    assert f"bert, seed 13, ok: dev EM {point.exact:.1f}, F1 {point.f1:.1f}" in repr(demo)
-    assert len(repr(demo.record)) < 100
-    assert "F1" in demo._repr_html_()
-    with pytest.raises(RunError, match="no such run folder"):
-        qa_arch.Run(DEMO / "nothing")
+            qa_arch.effects(DEMO, "bert", **{option: value})
 
 
 def test_the_beginning_of_a_name_is_enough(demo, tmp_path, monkeypatch):
@@ -403,6 +332,7 @@ def test_the_beginning_of_a_name_is_enough(demo, tmp_path, monkeypatch):
 
 
 def test_html_in_a_record_is_escaped(changed):
-    run = qa_arch.Run(changed(EVIL.replace("/", "|"), model=EVIL, status="failed", error=EVIL, scores={}))
+    evil = '<script>alert("&1")</script>'
+    run = qa_arch.Run(changed(evil.replace("/", "|"), model=evil, status="failed", error=evil, scores={}))
     assert "<script" not in run._repr_html_()
     assert run._repr_html_().count("&lt;script") == 3

@@ -10,9 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
@@ -24,7 +23,7 @@ from qa_arch.models.checkpoint_files import CHECKPOINT
 from qa_arch.provenance import code_hash, own_versions
 from qa_arch.records import CHECKPOINTS, InitialWeights, RunRecord, SplitFacts, find_runs
 from qa_arch.results import columns, systems
-from qa_arch.results.columns import COLUMNS, SPAN_COLUMNS, Column, by_measure, runs_table, select_columns
+from qa_arch.results.columns import COLUMNS, Column, by_measure, runs_table, select_columns
 from qa_arch.results.compare import expected_best, expected_best_table
 from qa_arch.results.systems import (
     find_system,
@@ -73,101 +72,68 @@ def test_runs_of_a_system_differ_only_in_seed_and_paths(made):
     assert (a.label, b.label) == ("bert seed=1", "bert seed=2")
 
 
+def labels_of(records) -> list[tuple[str, int]]:
+    """The systems by their labels, and the number of their runs."""
+    return [(system.label, len(system.runs)) for system in group_by_system(records)]
+
+
 def test_labels_name_the_differing_settings(made):
     lr, both = {"optim": {"lr": 5e-05}}, {"optim": {"lr": 5e-05, "warmup": 0.1}}
-    groups = group_by_system(made(("bert", 1, {}), ("bert", 1, lr), ("bert", 2, {}), ("roberta", 1, both)))
-    assert [group.label for group in groups] == ["bert lr=0.0001", "bert lr=5e-05", "roberta"]
-    assert [len(group.runs) for group in groups] == [2, 1, 1]
-    (plain, twice) = group_by_system(made(("bert", 1, {}), ("bert", 1, both)))
-    assert (plain.label, twice.label) == ("bert lr=0.0001", "bert lr=5e-05"), "one setting is enough"
+    runs = made(("bert", 1, {}), ("bert", 1, lr), ("bert", 2, {}), ("roberta", 1, both))
+    assert labels_of(runs) == [("bert lr=0.0001", 2), ("bert lr=5e-05", 1), ("roberta", 1)]
+    one_setting = labels_of(made(("bert", 1, {}), ("bert", 1, both)))
+    assert one_setting == [("bert lr=0.0001", 1), ("bert lr=5e-05", 1)], "one setting is enough"
     usual, warm = {"optim": {"lr": 1e-4, "warmup": 0.0}}, {"optim": {"lr": 5e-05, "warmup": 0.1}}
     other = {"optim": {"lr": 5e-05, "warmup": 0.0}}
     specs = [("bert", 1, config) for config in (usual, usual | {"trainer": {"epochs": 9}}, other, warm)]
-    labels = [group.label for group in group_by_system(made(*specs))]
+    labels = [label for label, _ in labels_of(made(*specs))]
     assert labels == ["bert lr=0.0001", "bert epochs=9", "bert lr=5e-05", "bert warmup=0.1"]
-
-
-def test_labels_omit_the_most_common_value(made):
-    plain = {"optim": {"lr": 1e-4, "warmup": 0.1}}
-    faster = {"optim": {"lr": 2e-4, "warmup": 0.1}}
-    cold = {"optim": {"lr": 1e-4, "warmup": 0.0}}
-    specs = [("bert", seed, config) for config in (plain, faster, cold) for seed in (1, 2)]
-    labels = [group.label for group in group_by_system(made(*specs))]
-    assert labels == ["bert", "bert lr=0.0002", "bert warmup=0"]
-
-
-def test_labels_omit_settings_that_a_system_does_not_have(made):
     pointer = {"_target_": "qa_arch.nn.pointer.PointerHead", "width": 8, "dropout": 0.1}
     heads = [{"_target_": "qa_arch.nn.heads.LinearHead"}]
     heads += [pointer | {"bidirectional": bidirectional} for bidirectional in (False, True)]
-    groups = group_by_system(made(*(("bert", 1, {"model": {"name": "bert", "head": h}}) for h in heads)))
-    labels = [group.label for group in groups]
-    assert labels == ["bert head=LinearHead", "bert bidirectional=False", "bert bidirectional=True"]
+    labels = labels_of(made(*(("bert", 1, {"model": {"name": "bert", "head": head}}) for head in heads)))
+    expected = ["bert head=LinearHead", "bert bidirectional=False", "bert bidirectional=True"]
+    assert [label for label, _ in labels] == expected, "settings that a system does not have are left out"
 
 
-def test_different_training_data_is_another_system(make_record):
-    plain = make_record(scores={})
-    data = [{"train": SplitFacts(fingerprint=letter * 10)} for letter in "ab"]
-    groups = group_by_system([(Path(str(i)), replace(plain, data=splits)) for i, splits in enumerate(data)])
-    labels = [group.label for group in groups]
-    assert labels == ["bert train (hash)=aaaaaaaa", "bert train (hash)=bbbbbbbb"]
+def test_labels_omit_the_most_common_value(made):
+    settings = {"lr": 1e-4, "warmup": 0.1}, {"lr": 2e-4, "warmup": 0.1}, {"lr": 1e-4, "warmup": 0.0}
+    specs = [("bert", seed, {"optim": optim}) for optim in settings for seed in (1, 2)]
+    assert labels_of(made(*specs)) == [("bert", 2), ("bert lr=0.0002", 2), ("bert warmup=0", 2)]
 
 
 def test_run_that_read_no_data_belongs_to_its_system(made):
+    """Different training data, however, is another system."""
     narrow, wide = {"encoder": {"width": 16}}, {"encoder": {"width": 64}}
     (_, ok), (_, dead), (_, seed) = made(("bert", 1, narrow), ("bert", 1, wide), ("bert", 2, narrow))
     unread = [(Path("b"), replace(dead, data={}, scores={})), (Path("c"), replace(seed, data={}, scores={}))]
-    groups = group_by_system([(Path("a"), ok), *unread])
-    assert [group.label for group in groups] == ["bert width=16", "bert width=64"]
-    assert [len(group.runs) for group in groups] == [2, 1]
+    assert labels_of([(Path("a"), ok), *unread]) == [("bert width=16", 2), ("bert width=64", 1)]
+    data = [{"train": SplitFacts(fingerprint=letter * 10)} for letter in "ab"]
+    runs = [(Path(str(i)), replace(ok, scores={}, data=splits)) for i, splits in enumerate(data)]
+    assert labels_of(runs) == [("bert train (hash)=aaaaaaaa", 1), ("bert train (hash)=bbbbbbbb", 1)]
 
 
 def test_record_without_a_newer_setting_joins_the_default_system(made):
     """A setting added later has a default, the value old runs were made with."""
     new = {"trainer": {"epochs": 2, "select": "f1"}, "distillation": {"temperature": 1.0}}
-    old = {"trainer": {"epochs": 2}}
-    other = {"trainer": {"epochs": 2, "select": "loss"}}
-    groups = group_by_system(made(("bert", 1, new), ("bert", 2, old), ("bert", 3, other)))
-    assert [(group.label, len(group.runs)) for group in groups] == [
-        ("bert select=f1", 2),
-        ("bert select=loss", 1),
-    ]
+    old, other = {"trainer": {"epochs": 2}}, {"trainer": {"epochs": 2, "select": "loss"}}
+    runs = made(("bert", 1, new), ("bert", 2, old), ("bert", 3, other))
+    assert labels_of(runs) == [("bert select=f1", 2), ("bert select=loss", 1)]
 
 
 def test_equal_and_empty_settings_do_not_divide_a_system(made):
-    """``two_systems`` averages them, and two systems of one label would be mistaken for each other."""
+    """``two_systems`` averages them, and two systems of one label would be mistaken for each other. Word
+    vectors count by the name of their file, and only if used."""
     settings = [{"model": {"name": "bert"} | more} for more in ({"drop": 1}, {"drop": 1.0, "mask": None})]
     same = made(*(("bert", seed, config) for seed, config in enumerate(settings)))
-    assert [len(system.runs) for system in group_by_system(same)] == [2]
+    assert labels_of(same) == [("bert", 2)]
     unlike = [(1, 1), (1.0, 2), (5, 1)]
     several = [{"drop": drop} | dict.fromkeys(("width", "depth", "heads"), size) for drop, size in unlike]
-    systems = group_by_system(made(*(("bert", 1, {"optim": config}) for config in several)))
-    assert len({system.label for system in systems}) == 3
-
-
-def test_word_vectors_count_by_file_name_and_only_if_used(made):
+    assert len(set(labels_of(made(*(("bert", 1, {"optim": config}) for config in several))))) == 3
     paths = ("/a/glove.6B.50d.txt", "/b/glove.6B.50d.txt", "/a/glove.840B.300d.txt")
-    specs = [("proposed", n, {"glove": {"use": True, "path": path}}) for n, path in enumerate(paths)]
-    assert [len(group.runs) for group in group_by_system(made(*specs))] == [2, 1]
-    unused = [("bert", n, {"glove": {"use": False, "path": path}}) for n, path in enumerate(paths)]
-    assert [len(group.runs) for group in group_by_system(made(*unused))] == [3]
-
-
-def test_runs_of_several_systems_are_refused_by_name(made):
-    single = made(("bert", 1, {}))
-    with pytest.raises(RunError, match=r"B: .*more than the seed \(optim.lr: 0.0001 / 5e-05"):
-        two_systems(single, made(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})))
-    (repeating,) = group_by_system(made(("bert", 3, {}), ("bert", 3, {})))
-    with pytest.raises(RunError, match=r"bert: seed 3 occurs twice \(r0, r1\)"):
-        require_distinct_seeds(repeating)
-
-
-def test_different_metric_versions_are_refused(make_record):
-    old, new = make_record(), make_record()
-    points = new.scores["dev"]
-    points["calibrated"] = replace(points["calibrated"], metric_version="2")
-    with pytest.raises(RunError, match="metric 2"):
-        require_same_measure([(Path("old"), old), (Path("new"), new)], "dev")
+    for use, sizes in ((True, [2, 1]), (False, [3])):
+        specs = [("bert", n, {"glove": {"use": use, "path": path}}) for n, path in enumerate(paths)]
+        assert [size for _, size in labels_of(made(*specs))] == sizes
 
 
 def test_find_system_takes_a_label_or_an_unambiguous_model(made):
@@ -182,38 +148,44 @@ def test_find_system_takes_a_label_or_an_unambiguous_model(made):
         find_system(many, "none")
 
 
+def test_runs_that_may_not_be_averaged_are_refused_by_name(made):
+    single = made(("bert", 1, {}))
+    with pytest.raises(RunError, match=r"B: .*more than the seed \(optim.lr: 0.0001 / 5e-05"):
+        two_systems(single, made(("bert", 1, {}), ("bert", 2, {"optim": {"lr": 5e-05}})))
+    (repeating,) = group_by_system(made(("bert", 3, {}), ("bert", 3, {})))
+    with pytest.raises(RunError, match=r"bert: seed 3 occurs twice \(r0, r1\)"):
+        require_distinct_seeds(repeating)
+    (_, old), (_, new) = made(("bert", 1, {}), ("bert", 2, {}))
+    points = new.scores["dev"]
+    points["calibrated"] = replace(points["calibrated"], metric_version="2")
+    with pytest.raises(RunError, match="metric 2"):
+        require_same_measure([(Path("old"), old), (Path("new"), new)], "dev")
+
+
 def test_ensembles_are_of_a_system_if_their_members_are(made, monkeypatch):
     """In any order and of any seeds; their own config is that of one member. Without a hash, by the members
-    as written."""
+    as written. A graph in int8 is a system of its own."""
     (_, one), (_, two), (_, faster) = made(("m", 1, {}), ("m", 2, {}), ("m", 1, {"optim": {"lr": 5e-05}}))
     graph, stranger = replace(one, precision="int8"), replace(one, members=("a (1)", "b (2)"))
-    pairs = [(one, faster), (faster, two), (one, two), (graph, faster)]
-    runs = [
-        (
-            Path(f"e{n}"),
-            replace(one, seed=n, members=(f"a ({n})", f"b ({n})"), members_hash=systems_hash(pair)),
-        )
-        for n, pair in enumerate(pairs)
-    ]
-    assert [len(group.runs) for group in group_by_system(runs)] == [2, 1, 1]
-    before = systems_hash([one])
-    monkeypatch.setattr(systems, "defaults", lambda: schema.defaults() | {"optim.new": 0})
-    assert systems_hash([one]) == before, "a new setting at its default changes it"
+    runs = []
+    for n, pair in enumerate([(one, faster), (faster, two), (one, two), (graph, faster)]):
+        members = (f"a ({n})", f"b ({n})")
+        record = replace(one, seed=n, members=members, members_hash=systems_hash(pair))
+        runs.append((Path(f"e{n}"), record))
+    assert [size for _, size in labels_of(runs)] == [2, 1, 1]
     older = [(folder, replace(record, members_hash=None)) for folder, record in runs[:2]]
-    labels = [group.label for group in group_by_system(older)]
-    assert labels == ["m members=a (0) + b (0)", "m members=a (1) + b (1)"]
+    assert labels_of(older) == [("m members=a (0) + b (0)", 1), ("m members=a (1) + b (1)", 1)]
     decoded = [(Path(f"d{n}"), replace(one, seed=n, members=(f"a ({n})",))) for n in (1, 2)]
-    assert [group.label for group in group_by_system(decoded)] == ["m"]
+    assert labels_of(decoded) == [("m", 2)]
+    half = replace(two, precision="bf16")
+    singles = [(Path(str(n)), record) for n, record in enumerate((one, graph, half))]
+    assert labels_of(singles) == [("m", 2), ("m precision=int8", 1)]
     (sharing,) = group_by_system([(Path("e"), stranger), (Path("f"), replace(stranger, seed=2))])
     with pytest.raises(RunError, match=r"m: member a \(1\) occurs twice \(e, f\)"):
         require_distinct_seeds(sharing)
-
-
-def test_graph_in_int8_is_a_system_of_its_own(made):
-    (whole, graph, half) = made(("bert", 1, {}), ("bert", 2, {}), ("bert", 3, {}))
-    graph, half = ((run[0], replace(run[1], precision=p)) for run, p in ((graph, "int8"), (half, "bf16")))
-    labels = {system.label: len(system.runs) for system in group_by_system([whole, graph, half])}
-    assert labels == {"bert": 2, "bert precision=int8": 1}
+    before = systems_hash([one])
+    monkeypatch.setattr(systems, "defaults", lambda: schema.defaults() | {"optim.new": 0})
+    assert systems_hash([one]) == before, "a new setting at its default changes it"
 
 
 def test_systems_with_other_initial_weights_differ():
@@ -233,31 +205,19 @@ def test_systems_with_other_initial_weights_differ():
         two_systems([first, second], [older])
 
 
-REQUESTED = ("model", "f1", "auroc", "ece", "ece_fitted")
-
-
-def test_auroc_is_the_share_of_correctly_ordered_pairs():
-    draw = np.random.default_rng(0)
-    score, positive = draw.integers(0, 6, 40) / 2, draw.random(40) < 0.4
-    pairs = product(score[positive], score[~positive])
-    expected = np.mean([1.0 if a > b else 0.5 if a == b else 0.0 for a, b in pairs])
-    assert auroc(score, positive) == pytest.approx(expected)
-    assert auroc(np.array([2.0, 1.0, -np.inf]), np.array([True, True, False])) == 1.0
-    assert auroc(score, np.ones(40, bool)) is auroc(score, np.zeros(40, bool)) is None
-
-
 def test_columns_from_question_rows_match_the_metrics(runs):
     folder, _ = runs
     records = find_runs([folder])
-    table = runs_table(records, columns=REQUESTED)
+    table = runs_table(records, columns=("model", "f1", "auroc", "ece", "ece_fitted"))
     rows = [row for row in table.rows if "run" in row]
     for (path, record), row in zip(records, rows, strict=True):
         questions = load_questions(path, record)
-        assert row["auroc"] == pytest.approx(100 * auroc(-questions.null_odds, questions.answerable))
-        ece = reliability(questions.probability, questions.span_exact > 0).ece
-        assert row["ece"] == pytest.approx(ece)
-        fitted = reliability(questions.confidence, questions.exact > 0).ece
-        assert row["ece_fitted"] == pytest.approx(fitted)
+        expected = {
+            "auroc": 100 * auroc(-questions.null_odds, questions.answerable),
+            "ece": reliability(questions.probability, questions.span_exact > 0).ece,
+            "ece_fitted": reliability(questions.confidence, questions.exact > 0).ece,
+        }
+        assert {key: row[key] for key in expected} == pytest.approx(expected)
     assert "auroc" not in table.rows[0], "a heuristic has no question rows"
     assert "auroc" not in runs_table(records).rows[-1], "rows are read only if a column needs them"
 
@@ -308,23 +268,11 @@ def test_status_replaces_a_missing_score():
     assert COLUMNS["exact"].text({"exact": 61.04, "status": "ok"}) == "61.0"
 
 
-def with_folders(records):
-    return [(Path(f"run{index}"), record) for index, record in enumerate(records)]
-
-
-def test_comparison_rows_and_notes(make_record):
-    proposed = make_record("proposed", 65.0)
-    proposed.scores["dev"]["calibrated"].metrics["pr_oracle_ap"] = 71.5
-    table = runs_table(with_folders([make_record("bert", 60.0), proposed]))
-    plain, bert, proposed = table.rows
-    assert (plain["model"], plain["exact"], plain["NoAns_f1"]) == ("always-no-answer", 50.0, 100.0)
-    assert (bert["exact"], bert["f1"], bert["HasAns_f1"], bert["NoAns_f1"]) == (60.0, 62.0, 74.0, 50.0)
-    assert (bert["threshold_0_f1"], bert["oracle_f1"], bert["forced_f1"]) == (61.0, 63.0, 54.0)
-    assert (bert["answerable_ap"], proposed["answerable_ap"]) == (None, 71.5)
-    assert (proposed["exact"], proposed["run"], proposed["seconds"]) == (65.0, "run1", 61.25)
-    assert [column.key for column in table.columns] == list(SPAN_COLUMNS)
-    assert "1,200 questions, 600 of them unanswerable" in table.notes[0]
-    assert "fitted on calibration" in table.notes[1]
+def grouped(records) -> tuple[list[str], dict[str, list[str]]]:
+    """The runs of each table, and its notes by its first run."""
+    groups = by_measure([(Path(f"run{index}"), record) for index, record in enumerate(records)])
+    names = [" ".join(sorted(folder.name for folder, _ in group)) for group in groups]
+    return sorted(names), {group[0][0].name: runs_table(group).notes for group in groups}
 
 
 def test_runs_are_grouped_by_what_was_measured(make_record):
@@ -337,38 +285,33 @@ def test_runs_are_grouped_by_what_was_measured(make_record):
         make_record(data="d1", split="calibration"),
         replace(make_record(exact=None, status="oom"), data={}),  # died before it read its data
     ]
-    groups = by_measure(with_folders(records))
-    members = {frozenset(folder.name for folder, _ in group) for group in groups}
-    assert members == {frozenset(g.split()) for g in ("run0 run1 run3 run6", "run2", "run4", "run5")}
-    for group in groups:
-        runs_table(group)
+    assert grouped(records)[0] == ["run0 run1 run3 run6", "run2", "run4", "run5"]
 
 
 def test_downloaded_checkpoint_is_in_every_table_of_its_set(make_record):
-    config = {"model": {"_target_": CHECKPOINT}}
-    unfitted = {"value": 0.0, "fitted_on": "nothing"}
-    records = [
-        make_record(data="d1"),
-        make_record(data="d1", name="other"),
-        make_record("hub", data="d1", name=CHECKPOINTS, config=config, threshold=unfitted),
-        make_record("other", data="d2", name=CHECKPOINTS, config=config, threshold=unfitted),
-    ]
-    groups = by_measure(with_folders(records))
-    members = {frozenset(folder.name for folder, _ in group) for group in groups}
-    assert members == {frozenset(g.split()) for g in ("run0 run2", "run1 run2", "run3")}
-    notes = {group[0][0].name: runs_table(group).notes for group in groups}
+    hub = {"name": CHECKPOINTS, "config": {"model": {"_target_": CHECKPOINT}}}
+    hub["threshold"] = {"value": 0.0, "fitted_on": "nothing"}
+    names, notes = grouped(
+        [
+            make_record(data="d1"),
+            make_record(data="d1", name="other"),
+            make_record("hub", data="d1", **hub),
+            make_record("other", data="d2", **hub),
+        ]
+    )
+    assert names == ["run0 run2", "run1 run2", "run3"]
     assert "null threshold fitted on calibration; of hub on nothing" in notes["run0"]
     assert "null threshold fitted on nothing" in notes["run3"]
     assert any(note.startswith("hub: downloaded; ") for note in notes["run1"])
 
 
-@pytest.mark.parametrize("trials", [1, 2, 4])
-def test_expected_best_is_the_mean_over_all_draws(trials):
-    scores = [61.0, 48.5, 48.5, 57.0]
-    assert expected_best(scores, trials) == pytest.approx(fmean(map(max, product(scores, repeat=trials))))
-
-
 def test_models_are_compared_up_to_the_smaller_budget(make_record, tmp_path):
+    """By the mean of the best of each draw of so many trials."""
+    scores = [61.0, 48.5, 48.5, 57.0]
+    for trials in (1, 2, 4):
+        mean = fmean(map(max, product(scores, repeat=trials)))
+        assert expected_best(scores, trials) == pytest.approx(mean)
+
     def trial(model, exact, seed):
         return tmp_path / f"{model}{seed}", make_record(model, exact, split="calibration", seed=seed)
 
@@ -386,9 +329,8 @@ def test_models_are_compared_up_to_the_smaller_budget(make_record, tmp_path):
 
 
 def test_special_characters_are_escaped():
-    odd = Table(
-        "a | b\n# c_", [text("name", "x\n|y"), number("f1", "F1")], [{"name": "p\n|q", "f1": -1.2}], ["m\nn"]
-    )
+    columns = [text("name", "x\n|y"), number("f1", "F1")]
+    odd = Table("a | b\n# c_", columns, [{"name": "p\n|q", "f1": -1.2}], ["m\nn"])
     assert markdown(odd).splitlines() == [
         "## a | b # c_",
         "",
@@ -403,95 +345,61 @@ def test_special_characters_are_escaped():
     assert "q & $-$1.2 " in latex(odd)  # LaTeX would set a hyphen
     assert "1e-4 on 2026-11-28, $-$0.5" in latex(Table("1e-4 on 2026-11-28, -0.5", [], []))
     stars = [{"name": "[2] ''x"}, {"name": "*"}]  # bare, they would be an option of the end of the row before
-    lines = latex(Table("t", [text("name", "[1]")], stars)).splitlines()
-    assert [line for line in lines if "{[}" in line or "*" in line] == [
-        r"{[}1] \\",
-        r"{[}2] '{}'x \\",
-        r"{*} \\",
-    ]
+    page = latex(Table("t", [text("name", "[1]")], stars))
+    assert all(line in page for line in ("{[}1] \\\\\n", "{[}2] '{}'x \\\\\n", "{*} \\\\\n"))
 
 
 def test_fill_replaces_only_the_text_between_markers() -> None:
     first, second = (Table("T", select_columns(["model"]), [{"model": name}]) for name in ("one", "two"))
-    other = "<!-- table: other -->\nkept\n<!-- end -->\n"
-    again = "<!-- table: demo 2 -->\n<!-- end -->\n"
-    page = f"# x\n<!-- table: demo -->\nold\n<!-- end -->\n| old |\n{other}{again}"
-    filled = fill(page, "demo", [first, second])
-    assert filled == page.replace("old\n<!--", "\n| model |\n|---|\n| one |\n\n<!--").replace(
-        again, again.replace("-->\n<!--", "-->\n\n| model |\n|---|\n| two |\n\n<!--")
+    page = (
+        "# x\n<!-- table: demo -->\n{}<!-- end -->\n| old |\n"
+        "<!-- table: other -->\nkept\n<!-- end -->\n<!-- table: demo 2 -->\n{}<!-- end -->\n"
     )
+    filled = fill(page.format("old\n", ""), "demo", [first, second])
+    assert filled == page.format(*(f"\n| model |\n|---|\n| {name} |\n\n" for name in ("one", "two")))
     assert fill(filled, "demo", [first, second]) == filled
-    assert fill(page, "demo", [first]).endswith(f"{other}{again}")
 
 
-@pytest.mark.parametrize("prefix", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize("prefix", ["=", "-", "\r"])
 def test_csv_cells_are_never_formulas(prefix):
     name = f"{prefix}cmd|'/c calc'!A1"
-    (row,) = csv.DictReader(
-        io.StringIO(render([Table(name, [], [{"m": name, "f1": -1.2, "s": "-1e-5"}])], "csv"), "")
-    )
+    table = Table(name, [], [{"m": name, "f1": -1.2, "s": "-1e-5"}])
+    (row,) = csv.DictReader(io.StringIO(render([table], "csv"), ""))
     shown = "'" + name.replace("\r", " ")
     assert row == {"table": shown, "m": shown, "f1": "-1.2", "s": "-1e-5"}
 
 
-def test_text_is_neither_truncated_nor_wrapped(capsys):
-    columns = [*select_columns(["model", "exact"]), text("markup", "[/x]")]
-    row = {"model": "m" * 200, "exact": 1.0, "markup": "[/x]"}
-    long = Table("[/x]", columns, [row], ["n" * 200])
-    print_table(long)
-    for page in (capsys.readouterr().out, render([long], "text")):
-        assert "m" * 200 in page
-        assert "n" * 200 in page
-        assert page.count("[/x]") == 3
-        assert "\x1b" not in page
-
-
-FIVE = [
-    text("name", "model"),
-    number("f1", "F1"),
-    number("seeds", "seeds", weight=-1),
-    number("delta", "ΔF1", weight=1),
-    number("seconds", "training seconds"),
-]
-CELLS = [[column.heading for column in FIVE], ["bert", "61.2", "3", "+1.20", "12,345.6"]]
-
-
-def table_width(widths) -> int:
-    return BORDER + sum(width + RULE for width in widths)
-
-
 def test_columns_are_dropped_by_weight_and_from_the_right():
-    narrow = table_width([5, 4, 5, 5, 8]) - 1
-    orders = [fit(FIVE, CELLS, width)[2] for width in range(narrow, 0, -1)]
-    assert [left_out for left_out, _ in groupby(orders)] == [
+    columns = [
+        text("name", "question"),
+        number("f1", "F1"),
+        number("seeds", "seeds", weight=-1),
+        number("delta", "ΔF1", weight=1),
+        number("seconds", "training seconds"),
+    ]
+    cells = [[column.heading for column in columns], ["bert", "61.2", "3", "+1.20", "12,345.6"]]
+    dropped = [fit(columns, cells, width)[2] for width in range(40, 0, -1)]
+    assert [left_out for left_out, _ in groupby(dropped) if left_out] == [
         ["seeds"],
         ["seeds", "training seconds"],
         ["F1", "seeds", "training seconds"],
         ["F1", "seeds", "ΔF1", "training seconds"],
     ]
-
-
-def test_words_wrap_and_numbers_do_not():
-    columns = [text("name", "question"), number("f1", "F1")]
-    table = Table("t", columns, [{"name": "Who built the old bridge at Lowmere?", "f1": 61.2}])
+    row = {"name": "Who built the old bridge at Lowmere?", "f1": 61.2, "seconds": 12345.6}
+    table = Table("t", columns, [row], ["a note"])
     lines = render([table], "text", 30).splitlines()
     assert max(map(cell_len, lines)) <= 30
+    assert "not shown in 30 characters: seeds" in " ".join(" ".join(lines).split())
+    assert "not shown" not in render([table], "text") + render([table], "text", 130)
     assert sum("61.2" in line for line in lines) == 1
     words = " ".join(line.split("│")[1].strip() for line in lines if line.startswith("│"))
-    assert words == "Who built the old bridge at Lowmere?"
-
-
-def test_note_names_the_dropped_columns():
-    table = Table("t", FIVE, [{"name": "bert", "f1": 61.2, "seconds": 12345.6}], ["a note"])
-    page = render([table], "text", 30)
-    assert "not shown in 30 characters: seeds" in " ".join(page.split())
-    assert max(map(cell_len, page.splitlines())) <= 30
-    assert "not shown" not in render([table], "text") + render([table], "text", 100)
+    assert words == row["name"], "words wrap, numbers do not"
 
 
 WORDS = st.text("ab c水", max_size=30)
 
 
+@settings(max_examples=50)
 @given(
     st.lists(st.tuples(st.booleans(), st.integers(-2, 2), WORDS), min_size=1, max_size=8),
     st.integers(20, 150),
@@ -504,6 +412,18 @@ def test_table_fits_the_width(columns, width):
     cells = [[column.heading for column in specs], [cell for _, _, cell in columns]]
     places, widths, _ = fit(specs, cells, width)
     assert places[0] == 0
-    assert table_width(widths) <= width or len(places) == 1
+    assert BORDER + sum(column + RULE for column in widths) <= width or len(places) == 1
     for index, column_width in zip(places, widths, strict=True):
         assert specs[index].left or column_width >= cell_len(cells[1][index])
+
+
+def test_text_is_neither_truncated_nor_wrapped(capsys):
+    columns = [*select_columns(["model", "exact"]), text("markup", "[/x]")]
+    row = {"model": "m" * 200, "exact": 1.0, "markup": "[/x]"}
+    long = Table("[/x]", columns, [row], ["n" * 200])
+    print_table(long)
+    for page in (capsys.readouterr().out, render([long], "text")):
+        assert "m" * 200 in page
+        assert "n" * 200 in page
+        assert page.count("[/x]") == 3
+        assert "\x1b" not in page
