@@ -10,7 +10,6 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
 NAMES = ("Tarn", "Mira", "Bell", "Ada", "Otto", "Quill", "Sten", "Yara")
 STORIES = [
     f"{name} keeps {n} bees. On day {n} it rains in Lomm. {name} sells honey to {NAMES[n - 1]} every year."

@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 import torch
-from contract import ALL, LazyCases, build_subjects, models_of, require_same_step, title
+from contract import LazyCases, build_subjects, models_of, require_same_step, title
 from jaxtyping import Float
-from omegaconf import OmegaConf
 from torch import Tensor
 from torch.nn.functional import pad
 
@@ -84,20 +83,18 @@ def candidates(folder: Path) -> list[str]:
     ]
 
 
-SPLITS = ("train", "calibration", "dev")
-
-
 def classes(folder: Path) -> list[str]:
     """Four questions with all classes as candidates, in another order in each of the three splits."""
     lines = [f"{label} {text}\n" for text, label in QUESTIONS.items()]
-    for nth, split in enumerate(SPLITS):
+    splits = ("train", "calibration", "dev")
+    for nth, split in enumerate(splits):
         write_atomic(folder / f"{split}.label", "".join(lines[nth:] + lines[:nth]))
     write_vectors(folder / "vectors.txt", QUESTIONS)
     return [
         *TRIAL,
         "data=question_types",
         "data.train_questions=0",
-        *(f"data.{split}=types:{folder}/{split}.label" for split in SPLITS),
+        *(f"data.{split}=types:{folder}/{split}.label" for split in splits),
         "glove=file",
         f"glove.path={folder}/vectors.txt",
         "glove.dim=5",
@@ -157,20 +154,6 @@ def order_of_candidates_has_no_effect(subject: Subject) -> None:
     require(change <= tolerance(first), f"scores change by {change:.2g} with the order of the candidates")
 
 
-def padding_has_no_effect(subject: Subject) -> None:
-    """The content of padding has no effect."""
-    batch = subject.batch(multiple=7)
-    other = replace(
-        batch,
-        question=batch.question.masked_fill(~batch.question_mask, 2),
-        answer=batch.answer.masked_fill(~batch.answer_mask, 3),
-        candidate=batch.candidate.masked_fill(~batch.offered, 1),
-    )
-    first, second = (logits_of(subject.model, x) for x in (batch, other))
-    change = difference(first, second)
-    require(change <= tolerance(first), f"scores change by {change:.2g} with the ids of padding")
-
-
 def learns_its_candidates(subject: Subject) -> None:
     """The model overfits four questions, ranking the right candidate first."""
     steps = 80
@@ -186,26 +169,21 @@ CHECKS = (
     gradients_reach_all_parameters,
     candidates_have_scores,
     order_of_candidates_has_no_effect,
-    padding_has_no_effect,
     learns_its_candidates,
     saved_weights_load,
 )
-
 VARIANTS = {
     "suffixes": ("qa_lstm/a", ["model.encoder=subilstm", "model.window=3"]),
-    "wide_filters": ("qa_lstm/d", ["model.filter_width=4"]),
     "fixed_vectors": ("qa_lstm/g", ["glove=file", "model.train_vectors=false"]),
-    "one_direction": ("question_types", ["model.bidirectional=false", "model.pooling=mean"]),
-    "trained_vectors": ("question_types", ["model.train_vectors=true"]),
+    "one_direction": (
+        "question_types",
+        ["model.bidirectional=false", "model.pooling=mean", "model.train_vectors=true"],
+    ),
 }
-SAME_FILTERS = ("qa_lstm/e", "qa_lstm/f")
-"""Models that differ from D only in the number of filters, which is at most 9 here."""
-CASES = {name: (name, []) for name in models_of(SETTINGS) if name not in SAME_FILTERS} | VARIANTS
+SAME_LAYERS = tuple(f"qa_lstm/{letter}" for letter in "bcefh")
+"""Models that differ from A, D or G only in pooling or in the number of filters, which is at most 9 here."""
+CASES = {name: (name, []) for name in models_of(SETTINGS) if name not in SAME_LAYERS} | VARIANTS
 SMALL = {"hidden": 6, "dropout": 0.0}
-
-
-def task_name(case: str) -> str:
-    return str(OmegaConf.load(ALL[CASES[case][0]])["task"])
 
 
 @pytest.fixture(scope="module")
@@ -218,18 +196,13 @@ def configure(case: str, settings: dict[str, list[str]], *more: str) -> Config:
     section = compose([f"model={name}"])["model"]
     small = {**SMALL, "filters": min(section.get("filters", 0), 9)}
     model_settings = [f"model.{key}={value}" for key, value in small.items() if key in section]
-    shared = settings[task_name(case)]
+    shared = settings[section["task"]]
     return validate(compose([f"model={name}", *shared, *model_settings, *overrides, *more]))
 
 
 @pytest.fixture(scope="module")
 def subjects(settings) -> LazyCases:
     return build_subjects(lambda case: configure(case, settings), RankingSubject, recipe.assemble)
-
-
-def test_every_model_is_a_case():
-    models = {"question_types", *(f"qa_lstm/{letter}" for letter in "abcdefghi")}
-    assert models <= {*CASES, *SAME_FILTERS}
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=title)
@@ -250,12 +223,10 @@ def test_loaded_run_reproduces_its_scores(name, settings, tmp_path):
 
 
 def test_trained_run_classifies_its_training_questions(settings, tmp_path):
-    # All sets have the same questions; 40 epochs memorise them.
-    longer = ["trainer.max_steps=-1", "trainer.epochs=40", "optim.lr=2e-2", "optim.schedule=constant"]
-    record = train(configure("question_types", settings, *longer), folder=tmp_path)
-    point = record.scores["dev"]["ranked"]
+    # All sets have the same questions; 30 epochs memorise them.
+    longer = ["trainer.max_steps=-1", "trainer.epochs=30", "optim.lr=2e-2", "optim.schedule=constant"]
+    point = train(configure("question_types", settings, *longer), folder=tmp_path).scores["dev"]["ranked"]
     assert point.metric("accuracy") == point.metric("main_accuracy") == 100
-    assert record.references["dev"]["rules"].metric("main_accuracy") == 100
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
     assert predictor.classify([*QUESTIONS, "Who paints boats ?"]) == [*QUESTIONS.values(), "HUM:ind"]
 
