@@ -16,17 +16,9 @@ STORIES = [
     for n, name in enumerate(NAMES)
 ]
 FAST = [
-    "debug=fast",
-    "data=corpus",
-    "encoder.initializer_range=0.15",
-    "features.max_length=32",
-    "features.max_question=16",
-    "features.stride=8",
-    "features.cache_dir=null",
-    "trainer.max_steps=-1",
-    "trainer.epochs=2",
-    "trainer.progress=false",
-    "optim.lr=3e-3",
+    *("debug=fast", "data=corpus", "encoder.initializer_range=0.15", "optim.lr=3e-3"),
+    *("features.max_length=32", "features.max_question=16", "features.stride=8", "features.cache_dir=null"),
+    *("trainer.max_steps=-1", "trainer.epochs=2", "trainer.progress=false"),
 ]
 
 

@@ -25,17 +25,6 @@ def test_figures_of_a_hand_made_tokenizer(monkeypatch):
     assert figures(tokenizer, iter(texts)) == expected
 
 
-def test_words_are_unknown_once_and_unsplit_inside_a_larger_piece():
-    for name in ("wordpiece", "unigram", "words"):  # 🦀🦀: two words, one piece for WordPiece
-        tokenizer = tokenizers.build(name, ["the keepers paid at the quay"] * 9, 400)
-        assert figures(tokenizer, ["寿司 the 🦀🦀 quay"])["unknown"] == 60
-    in_bytes = tokenizers.build("byte_bpe", ["it's " * 50], 300)
-    assert figures(in_bytes, ["寿司 the 🦀🦀 quay"])["unknown"] == 0
-    assert in_bytes.tokenize("it's") == ["it", "'s"]
-    actual = figures(in_bytes, ["it's"])  # three words: it, ', s
-    assert (actual["words"], actual["tokens"], actual["unsplit"]) == (3, 2, 100)
-
-
 @pytest.fixture(scope="module")
 def text_file(tmp_path_factory):
     path = tmp_path_factory.mktemp("text") / "text.txt"

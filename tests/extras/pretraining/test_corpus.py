@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from qa_arch.data import synthetic
-from qa_arch.errors import DataError, UnavailableError
+from qa_arch.errors import DataError
 from qa_arch.extras.pretraining import corpus as corpora
 from qa_arch.extras.pretraining.corpus import Corpus, open_corpus, split
 
@@ -97,20 +97,6 @@ def test_cached_configurations_of_a_hub_data_set_differ(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset_builder", load)
     first, second = (open_corpus(f"hub:wiki:text:{config}") for config in ("en", "de"))
     assert first.fingerprint != second.fingerprint
-
-
-def test_broken_stream_raises_unavailable(monkeypatch):
-    def rows(split):
-        yield {"text": "First."}
-        raise ConnectionError("reset by peer")
-
-    files = SimpleNamespace(data_files={"train": ["hf://a@1/b.parquet"]})
-    builder = SimpleNamespace(config=files, hash="h", as_streaming_dataset=rows)
-    monkeypatch.setattr("datasets.load_dataset_builder", lambda *_, **__: builder)
-    stream = open_corpus("hub:a").documents()
-    assert next(stream) == "First."
-    with pytest.raises(UnavailableError, match=r"hub:a: cannot be read \(ConnectionError: reset by peer\)"):
-        next(stream)
 
 
 # Holding out

@@ -1,33 +1,14 @@
-"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, causality, contract.
+"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, causality."""
 
-The contract is checked with encoders of several families, on a handful of stories in blocks of 32 tokens.
-"""
-
-import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from contract import LazyCases, build_subjects, every_other_row, require_same_step, title
 from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import BertConfig, BertForPreTraining
 
-from qa_arch.config.compose import compose
-from qa_arch.config.schema import Config, validate
-from qa_arch.contract import (
-    Subject,
-    gradients_reach_all_parameters,
-    output_has_its_shape,
-    overfit,
-    require,
-    same_alone_and_padded,
-    saved_weights_load,
-)
-from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.denoising import Denoiser
-from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.extras.pretraining.models import (
     CausalLM,
     LanguageBatch,
@@ -38,7 +19,6 @@ from qa_arch.extras.pretraining.models import (
 from qa_arch.extras.pretraining.recipe import is_causal
 from qa_arch.models import store
 from qa_arch.nn.encoder import Encoder
-from qa_arch.records import CALIBRATION, TRAIN
 
 
 def masked_batch(segments: bool = True) -> LanguageBatch:
@@ -139,6 +119,7 @@ def test_tied_weights_are_saved_once_and_tied_after_loading(tiny_encoder, make, 
     assert torch.equal(copy(batch).tokens, model(batch).tokens)
     copy(batch).tokens[..., 7].sum().backward()
     assert copy.embedding.weight.grad[7].abs().sum() > 0
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in copy.parameters())
     with torch.no_grad():
         copy.embedding.weight[7] += 1.0
     assert not torch.equal(copy(batch).tokens[..., 7], model(batch).tokens[..., 7])
@@ -163,95 +144,3 @@ def test_is_causal_detects_encoders_that_look_ahead(tiny_encoder):
     model.encoder.forward = lambda ids, mask, segments: model.encoder.backbone(ids)[0]
     assert not is_causal(model)
     assert model.training
-
-
-STORIES = [
-    f"{name} keeps {n} bees near {town}. On day {n} it rains. {name} sells {n + 3} goats to {town}."
-    + " Nobody minds." * n
-    for n, (name, town) in enumerate(
-        [("Tarn", "Lomm"), ("Mira", "Osk"), ("Bell", "Ryde"), ("Ada", "Wick")], 2
-    )
-]
-CASES = {
-    **{"mlm": "albert", "mlm_nsp": "bert", "mlm_sop": "roberta"},
-    **{"causal": "qa_transformer", "denoising": "distilbert"},
-}
-"""Objective -> encoder family, one of them our own Transformer."""
-
-
-class TextSubject(Subject):
-    """A language model."""
-
-    output_type = LanguageLogits
-
-    def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
-        """``multiple`` is unused, as blocks are padded to the longest."""
-        table = self.parts.tables[split]
-        return recipe.collator(self.config, table)(rows or list(range(len(table))))
-
-    def outputs(self, split: str) -> Any:
-        predictor = recipe.LanguagePredictor(self.model, self.parts.tokenizer, self.config)
-        return predictor.rank(self.parts.sets[split], table=self.parts.tables[split])[1]
-
-    def save(self, folder) -> None:
-        store.save_encoder(folder, self.model.encoder)
-        store.save_weights(folder, self.model)
-
-    def load(self, folder) -> Any:
-        encoder = store.load_encoder(folder)
-        return recipe.build_model(self.config.model, encoder, inputs=recipe.INPUTS)
-
-
-def learns_two_stories(subject: Subject) -> None:
-    """The model overfits two stories, token by token."""
-    blocks = overfit(subject, CALIBRATION, steps=120, lr=1e-2)
-    scores = recipe.scores_of(subject.config, subject.parts.tables[CALIBRATION], blocks)
-    # From [CLS] alone a causal model cannot know which of the two stories follows.
-    causal = recipe.objective_of(subject.config) == "causal"
-    highest = 100 - 100 * causal / scores["targets"]
-    require(math.isclose(scores["token_accuracy"], highest, rel_tol=1e-6), f"not {highest:.2f}: {scores}")
-    require(scores["perplexity"] < 1.2, f"perplexity {scores['perplexity']:.2f}, not below 1.2")
-    require(scores.get("sentence_accuracy", 100) == 100, f"a wrong sentence: {scores}")
-
-
-CHECKS = (
-    output_has_its_shape,
-    same_alone_and_padded,
-    gradients_reach_all_parameters,
-    learns_two_stories,
-    saved_weights_load,
-)
-
-
-@pytest.fixture(scope="module")
-def subjects(settings, tmp_path_factory) -> LazyCases:
-    """Small models on four stories, in blocks of 32 tokens."""
-    folder = tmp_path_factory.mktemp("stories")
-    (folder / "train.txt").write_text("\n\n".join(STORIES))
-    (folder / "held.txt").write_text("\n\n".join(STORIES[:2]))
-    sizes = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2"]
-    no_dropout = ["encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0"]
-    data = [f"data.train={folder}/train.txt", f"data.calibration={folder}/held.txt"]
-    small = [*settings, *sizes, *no_dropout, *data]
-
-    def configure(case: str) -> Config:
-        decoder = ["model.dropout=0.0"] if case == "denoising" else []
-        model = [f"model=pretrain/{case}", f"encoder={CASES[case]}", "encoder.init=random"]
-        return validate(compose([*model, *small, *decoder]))
-
-    return build_subjects(configure, TextSubject, recipe.assemble)
-
-
-def test_every_objective_is_a_case():
-    assert {path.stem for path in (EXTRA.conf / "model" / "pretrain").glob("*.yaml")} == {*CASES}
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=title)
-@pytest.mark.parametrize("case", CASES)
-def test_model_meets_the_contract(subjects, case, check):
-    check(subjects[case])
-
-
-@pytest.mark.slow
-def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
-    require_same_step(subjects, CASES, step_on_two_ranks, every_other_row)

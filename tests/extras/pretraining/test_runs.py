@@ -121,6 +121,7 @@ def test_loaded_run_reproduces_its_scores(run_of, name):
     folder = run_of(name)
     record = read_record(folder)
     assert (record.status, record.threshold, record.finds_spans) == ("ok", None, False)
+    assert record.epochs[-1].train_loss < record.epochs[0].train_loss
     point = record.scores["calibration"]["tokens"]
     assert not is_squad(point.protocol)
     assert point.protocol == record.data["train"].protocol == record.data["calibration"].protocol
@@ -135,18 +136,15 @@ def test_loaded_run_reproduces_its_scores(run_of, name):
 
 
 def test_each_objective_has_its_own_table(qa_arch, run_of):
+    """Perplexities of different objectives are not comparable."""
     names = ("mlm", "mlm_nsp", "causal", "denoising")
     code, out, err = qa_arch("tables", *map(run_of, names), "--format", "json")
     assert code == 0, err
-    tables = json.loads(out)
-    assert sorted(row["model"] for table in tables for row in table["rows"]) == sorted(names)
-    assert len(tables) == len(names), "perplexities of different objectives are not comparable"
-    for table in tables:
-        (row,) = table["rows"]
+    rows = [table["rows"] for table in json.loads(out)]
+    assert sorted(row["model"] for (row,) in rows) == sorted(names)
+    for (row,) in rows:
         assert (row["split"], row["perplexity"] > 1, row["bits_per_byte"] > 0) == ("calibration", True, True)
-        assert 0 <= row["token_accuracy"] <= 100
-        assert ("sentence_f1" in row) == (row["model"] == "mlm_nsp")
-        assert "f1" not in row
+        assert ("sentence_f1" in row, "f1" in row) == (row["model"] == "mlm_nsp", False)
 
 
 # Training
@@ -280,16 +278,14 @@ def test_unusable_pretrained_run_is_refused_with_a_remedy(run_of, tmp_path, chan
         pretrained_run(str(folder))
 
 
-def test_pretrained_run_is_named_by_a_glob_of_one(run_of, tmp_path):
+def test_pretrained_run_is_named_by_a_glob_of_one(run_of):
     run = run_of("mlm")
+    run_of("mlm_nsp")
     assert pretrained_run(str(run.parent / "ml?"))[0] == run
     assert pretrained_run("bert-base-uncased") is None
-    assert pretrained_run(str(run / "model" / "encoder")) is None
-    for name in ("mlm-1", "mlm-2"):
-        shutil.copytree(run, tmp_path / name)
-    for pattern, count in (("mlm-*", 2), ("nothing-*", 0)):
+    for pattern, count in (("mlm*", 2), ("nothing-*", 0)):
         with pytest.raises(ConfigError, match=f"matches {count} runs"):
-            pretrained_run(str(tmp_path / pattern))
+            pretrained_run(str(run.parent / pattern))
 
 
 # Commands
@@ -347,28 +343,24 @@ def test_denoising_model_restores_a_text(run_of, qa_arch):
     assert best.score == pytest.approx(log_p.item(), rel=1e-4)
 
 
-def test_attention_of_the_decoder_is_inspected(run_of, qa_arch, tmp_path):
+def test_attention_of_the_decoder_is_inspected(run_of, qa_arch):
     pytest.importorskip("qa_arch.extras.inspection", reason="the page is of another extra")
-    run, text, page = run_of("denoising"), "Tarn keeps [MASK]. It rains.", tmp_path / "page.html"
-    given = ["--layer", "all", "--head", "all", "--json", "--html", page]
-    code, out, error = qa_arch("inspect", run, "--context", text, *given)
+    run, text = run_of("denoising"), "Tarn keeps [MASK]. It rains."
+    code, out, error = qa_arch("inspect", run, "--context", text, "--layer", "all", "--json")
     assert code == 0, error
     predictor, maps = load_predictor(run), json.loads(out)["attention"]
-    blocks = predictor.model.decoder.blocks
-    names = [f"{n} {kind}" for n in range(1, len(blocks) + 1) for kind in ("self", "cross")]
-    heads = range(1, blocks[0].attention.heads + 1)
-    assert [(one["layer"], one["head"]) for one in maps] == [(name, head) for name in names for head in heads]
+    layers = range(1, len(predictor.model.decoder.blocks) + 1)
+    assert [one["layer"] for one in maps] == [f"{n} {kind}" for n in layers for kind in ("self", "cross")]
     ((best,),) = predictor.write(predictor.batch(text))
-    read = predictor.batch(text).ids[0].tolist()
     to_pieces = predictor.tokenizer.convert_ids_to_tokens
+    written, read = to_pieces(best.ids), to_pieces(predictor.batch(text).ids[0].tolist())
     for one in maps:
         weights, is_self = np.array(one["weights"]), one["layer"].endswith("self")
-        assert [unit["text"] for unit in one["rows"]] == to_pieces(best.ids)
-        columns = ["(start)", *to_pieces(best.ids[:-1])] if is_self else to_pieces(read)
+        assert [unit["text"] for unit in one["rows"]] == written
+        columns = ["(start)", *written[:-1]] if is_self else read
         assert [unit["text"] for unit in one["columns"]] == columns
-        assert weights.sum(1) == pytest.approx(np.ones(len(best.ids)), abs=1e-4)
+        assert weights.sum(1) == pytest.approx(np.ones(len(written)), abs=1e-4)
         assert not is_self or not np.triu(weights, 1).any()
-    assert "1 cross" in page.read_text()
     code, _, error = qa_arch("inspect", run_of("mlm"), "--context", text)
     assert (code, "has no decoder" in error) == (2, True)
 

@@ -1,6 +1,5 @@
 """Our Transformer: equal to torch's layers and, with its weights, to BERT; usable like any encoder."""
 
-import logging
 import math
 
 import pytest
@@ -9,11 +8,9 @@ from families import new_encoder
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.transformer import (
     Embeddings,
     EncoderBlock,
-    MultiHeadAttention,
     QaTransformerModel,
     TransformerEncoder,
     attention,
@@ -22,8 +19,6 @@ from qa_arch.extras.pretraining.transformer import (
     sinusoidal_positions,
 )
 from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
-from qa_arch.features import tokenizers
-from qa_arch.models.store import open_tokenizer
 from qa_arch.nn import encoder as core
 
 SIZES = {
@@ -72,16 +67,6 @@ def test_fused_attention_equals_plain_attention(mask):
         assert not output[1].any()
 
 
-def test_attention_dropout_is_active_only_in_training():
-    attend = MultiHeadAttention(tiny(attention_probs_dropout_prob=0.5))
-    x = torch.randn(2, 5, 16)
-    for fused in (True, False):
-        assert torch.equal(attend.eval()(x, fused=fused)[0], attend(x, fused=fused)[0])
-        assert not torch.allclose(attend.train()(x, fused=fused)[0], attend(x, fused=fused)[0])
-    weights = attend(x, fused=False)[1]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="weights before dropout")
-
-
 @pytest.mark.parametrize("pre_norm", [False, True])
 def test_blocks_equal_torch_layers(pre_norm):
     """LN(x + f(x)) after Vaswani et al. 2017, x + f(LN(x)) with pre-norm."""
@@ -120,16 +105,10 @@ def test_embeddings_with_sinusoidal_positions_match_sections_3_4_and_3_5():
         embeddings(ids, segments), embeddings.norm(vectors + sinusoidal_positions(5, 16))
     )
     torch.testing.assert_close(embeddings(ids), embeddings(ids, torch.zeros_like(ids)))
+    before = TransformerEncoder(tiny(pre_norm=True))
+    assert before.embeddings.norm(ids) is ids, "pre-norm: the states are normalised at the end"
+    torch.testing.assert_close(before(ids).mean(-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
     assert not embeddings.tokens.weight[0].any(), "padding"
-
-
-@pytest.mark.parametrize("pre_norm", [False, True])
-def test_states_and_embeddings_are_normalised_once(pre_norm):
-    encoder = TransformerEncoder(tiny(pre_norm=pre_norm))
-    assert isinstance(encoder.norm, nn.LayerNorm) == pre_norm
-    assert isinstance(encoder.embeddings.norm, nn.LayerNorm) != pre_norm
-    states = encoder(torch.randint(3, 23, (2, 5)))
-    torch.testing.assert_close(states.mean(-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
 
 
 # As an encoder
@@ -171,23 +150,6 @@ def test_hidden_states_and_attention_equal_bert():
         assert min(layer.std() for layer in actual) > 0.1
     actual, expected = (m(**inputs, output_attentions=True).attentions for m in (ours, theirs))
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
-
-
-def test_loading_causes_no_warning_of_the_library(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    new_encoder(family="qa_transformer", layers=1, width=16, heads=2)
-    tokenizers.wordpiece(["bees"]).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "registered_later"}')
-    open_tokenizer(str(tmp_path))
-    assert not caplog.records
-
-
-def test_its_settings_are_refused_by_other_families():
-    sizes = {"layers": 1, "width": 16, "heads": 2}
-    encoder = new_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
-    assert (encoder.config.positions, encoder.config.pre_norm) == ("sinusoidal", True)
-    with pytest.raises(ConfigError, match=r"encoder\.pre_norm: bert has no such choice"):
-        new_encoder(family="bert", pre_norm=False, **sizes)
 
 
 def test_transformer_is_imported_when_a_checkpoint_is_opened(tmp_path, monkeypatch):

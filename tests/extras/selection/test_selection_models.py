@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from qa_arch.errors import ConfigError
 from qa_arch.extras.selection.features import SelectionBatch
 from qa_arch.extras.selection.models import (
     AnswerAttention,
@@ -40,14 +39,6 @@ def test_bilstm_is_one_lstm_per_direction():
         backward = reader.backwards(x[row : row + 1, :length].flip(1))[0][0].flip(0)
         torch.testing.assert_close(result[row, :length], torch.cat([forward, backward], -1))
         assert not result[row, length:].any()
-
-
-def test_recurrence_in_bf16_runs_in_fp32():
-    """Under autocast a CPU without bf16 instructions has no LSTM at all."""
-    model, batch = new_model(encoder="subilstm"), two_questions()
-    with torch.autocast("cpu", torch.bfloat16):
-        half = model.hidden_states(batch.question, batch.question_mask)
-    assert torch.equal(half, model.hidden_states(batch.question, batch.question_mask))
 
 
 @pytest.mark.parametrize("how", ["head_tail", "mean", "max"])
@@ -98,19 +89,26 @@ def new_model(**settings) -> QaLstm:
     return QaLstm(vectors, hidden=3, **settings).eval()
 
 
-def two_questions() -> SelectionBatch:
-    """Texts 0 and 1 as questions with 1 and 3 of the texts as candidates."""
+def make_batch(
+    index: list[int], candidate: list[list[int]], offered: list[list[int]], right: list[list[int]]
+) -> SelectionBatch:
+    """Texts ``index`` as questions, with the texts ``candidate`` as candidates."""
+    rows = torch.tensor(index)
     return SelectionBatch(
-        index=torch.arange(2),
-        question=TEXTS[:2],
-        question_mask=MASK[:2],
-        answer=TEXTS,
-        answer_mask=MASK,
-        candidate=torch.tensor([[2, 0, 0], [1, 2, 0]]),
-        offered=torch.tensor([[True, False, False], [True, True, True]]),
-        right=torch.zeros(2, 3, dtype=torch.bool),
-        weight=torch.ones(2),
+        **{"index": rows, "question": TEXTS[rows], "question_mask": MASK[rows]},
+        **{"answer": TEXTS, "answer_mask": MASK, "candidate": torch.tensor(candidate)},
+        **{"offered": torch.tensor(offered).bool(), "right": torch.tensor(right).bool()},
+        weight=torch.ones(len(rows)),
     )
+
+
+def two_questions() -> SelectionBatch:
+    return make_batch([0, 1], [[2, 0, 0], [1, 2, 0]], [[1, 0, 0], [1, 1, 1]], [[0, 0, 0]] * 2)
+
+
+def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
+    """One question; the losses read only ``right`` and ``offered``."""
+    return make_batch([0], [[0] * len(right)], [offered], [right])
 
 
 def test_score_is_the_cosine_of_the_pair():
@@ -124,27 +122,6 @@ def test_score_is_the_cosine_of_the_pair():
     for row, index, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
         torch.testing.assert_close(scores[row, index], cosine_similarity(vectors[row], vectors[answer])[0])
     assert scores[0, 1:].tolist() == [NEG_INF, NEG_INF]
-
-
-def test_head_tail_pooling_of_a_convolution_is_refused():
-    with pytest.raises(ConfigError, match="no head and tail"):
-        new_model(pooling="head_tail", filters=4)
-
-
-def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
-    """One question of one word; the losses read only ``right`` and ``offered``."""
-    word, mask = torch.ones(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
-    return SelectionBatch(
-        index=torch.zeros(1, dtype=torch.int64),
-        question=word,
-        question_mask=mask,
-        answer=word,
-        answer_mask=mask,
-        candidate=torch.zeros(1, len(right), dtype=torch.int64),
-        offered=torch.tensor([offered]).bool(),
-        right=torch.tensor([right]).bool(),
-        weight=torch.ones(1),
-    )
 
 
 @pytest.mark.parametrize(
