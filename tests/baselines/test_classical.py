@@ -162,6 +162,15 @@ def test_feature_values_by_hand() -> None:
 CONTEXT = "Oar. The red mill by the ferry sells lamps. Ilva sold 40 in 1971, and left."
 
 
+def test_words_of_one_class_look_alike_and_their_order_matters() -> None:
+    shapes = PassageFeatures(passage("the wet mill the old mill", 3), CorpusStatistics({}, 1.0, {}), 1).shape
+    assert shapes[-4] == shapes[-1]
+    assert len(set(shapes[-4:-1])) == 3
+    passage_features = features(CONTEXT)
+    who, when = passage_features.rows("Who sells?"), passage_features.rows("When sells?")
+    assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "features are paired with the question word"
+
+
 def test_scores_are_sums_of_their_weights() -> None:
     passage_features = features(CONTEXT, rows=97)
     spans, rows = passage_features.spans, passage_features.rows("Who sells red lamps?")
