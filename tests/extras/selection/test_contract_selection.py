@@ -76,9 +76,6 @@ def classes(folder: Path) -> list[str]:
     ]
 
 
-"""Task -> function that writes its few questions and returns the overrides with which a run reads them."""
-
-
 VARIANTS = {
     "suffixes": ("qa_lstm/a", ["model.encoder=subilstm", "model.window=3"]),
     "fixed_vectors": ("qa_lstm/g", ["glove=file", "model.train_vectors=false"]),
