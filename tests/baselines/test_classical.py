@@ -1,13 +1,14 @@
 """Baselines without a network: heuristics, logistic regression, and rankers that read half of the input."""
 
 import math
+import re
 from collections import Counter
 from random import Random
 
 import numpy as np
 import pytest
 
-from baselines.artefacts import answerable, main, rank
+from baselines.artefacts import main, rank
 from baselines.candidates import guess, passage
 from baselines.heuristics import AlwaysNoAnswer, RandomSpan, WordOverlap
 from baselines.logistic import Settings, SpanLogistic, span_scores
@@ -19,20 +20,13 @@ from baselines.span_features import (
 )
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.squad import write
-from qa_arch.data.synthetic import generate, named
+from qa_arch.data.synthetic import named
 from qa_arch.errors import DataError
 from qa_arch.files import write_json
-from qa_arch.metrics.abstention import auroc
 from qa_arch.metrics.squad import score
 from qa_arch.types import Candidate, Example, Gold, Prediction, QuestionSet
 
 PASSAGE = "Ostrel is a port. The old bridge was painted by Ilva Morn in spring. Its keeper sells 40 lamps."
-
-HEURISTICS = {
-    "always_no_answer": AlwaysNoAnswer(),
-    "random_span": RandomSpan(),
-    "word_overlap": WordOverlap(),
-}
 
 
 def make_questions(*pairs: tuple[str, str | None]) -> QuestionSet:
@@ -45,60 +39,37 @@ def make_questions(*pairs: tuple[str, str | None]) -> QuestionSet:
 
 
 def test_word_overlap_answers_from_the_sentence_with_most_shared_words() -> None:
-    questions = make_questions(
-        ("Who painted the old bridge?", None), ("What is Ostrel?", None), ("How many lamps?", None)
-    )
+    painted = "Who painted the old bridge?"
+    questions = make_questions((painted, None), ("What is Ostrel?", None), ("How many lamps?", None))
     assert WordOverlap(threshold=0.5).predict(questions) == {"q0": "Ilva Morn", "q1": "port", "q2": "40"}
     two_of_three = make_questions(("Who painted the new bridge?", None))
     assert WordOverlap(threshold=2 / 3).predict(two_of_three) == {"q0": "Ilva Morn"}
     assert WordOverlap(threshold=0.67).predict(two_of_three) == {"q0": ""}
+    mixed = make_questions((painted, "Ilva Morn"), ("Who drowned near the silver bridge?", None))
+    assert WordOverlap(threshold=0.0).fit(mixed).threshold == 1.0, "separates answerability"
 
 
-def test_word_overlap_fits_the_threshold_that_separates_answerability() -> None:
-    questions = make_questions(
-        ("Who painted the old bridge?", "Ilva Morn"),
-        ("Who drowned near the silver bridge?", None),
-        ("Who ran?", None),
-    )
-    fitted = WordOverlap(threshold=0.0).fit(questions)
-    assert fitted.threshold == 1.0
-    assert score(questions, fitted.predict(questions)).f1 == 100.0
-
-
-def test_random_span_draws_spans_uniformly() -> None:
-    context = "one two three"
-    examples = [Example(f"q{i}", "?", context, "t") for i in range(5000)]
-    drawn = Counter(
-        RandomSpan(max_words=2, abstain_rate=0.0).predict(question_set("m", examples, "2.0")).values()
-    )
+def test_random_span_is_uniform_and_depends_only_on_seed_and_id() -> None:
+    examples = [Example(f"q{i}", "?", "one two three", "t") for i in range(3000)]
+    questions = question_set("m", examples, "2.0")
+    texts = RandomSpan(max_words=2, abstain_rate=0.0).predict(questions)
+    drawn = Counter(texts.values())
     assert set(drawn) == {"one", "two", "three", "one two", "two three"}
     assert max(drawn.values()) < 1.2 * min(drawn.values())
-
-
-def test_random_span_abstains_at_the_fitted_rate() -> None:
-    calibration, dev = named("calibration"), named("dev")
-    fitted = RandomSpan(seed=3).fit(calibration)
-    assert fitted.abstain_rate == pytest.approx(0.4, abs=0.02)
-    texts = list(fitted.predict(dev).values())
-    assert texts.count("") / len(texts) == pytest.approx(0.4, abs=0.06)
-
-
-def test_random_span_depends_only_on_seed_and_id() -> None:
-    dev = named("dev")
-    whole = RandomSpan(seed=1).predict(dev)
-    part = question_set("part", dev.examples[::-3], "2.0")
-    assert all(whole[id_] == text for id_, text in RandomSpan(seed=1).predict(part).items())
-    assert whole != RandomSpan(seed=2).predict(dev)
+    part = question_set("part", examples[::-3], "2.0")
+    assert RandomSpan(max_words=2, abstain_rate=0.0).predict(part).items() <= texts.items()
+    assert RandomSpan(max_words=2, abstain_rate=0.0, seed=2).predict(questions) != texts
 
 
 def test_heuristics_do_not_solve_the_demo_set() -> None:
     """Models must score 15 points above never answering; heuristics must stay below that."""
     calibration, dev = named("calibration"), named("dev")
-    scores = {name: score(dev, model.fit(calibration).predict(dev)) for name, model in HEURISTICS.items()}
-    floor = scores["always_no_answer"].f1
+    models = [model.fit(calibration) for model in (AlwaysNoAnswer(), RandomSpan(), WordOverlap())]
+    assert models[1].abstain_rate == pytest.approx(0.4, abs=0.02)
+    floor, random, overlap = (score(dev, model.predict(dev)).f1 for model in models)
     assert floor == pytest.approx(40, abs=2)
-    assert scores["random_span"].f1 < floor
-    assert scores["word_overlap"].f1 < floor + 12
+    assert random < floor
+    assert overlap < floor + 12
 
 
 TEXT = "The mill stands. Ilva Morn (a painter) sold 1,204 lamps!"
@@ -134,10 +105,10 @@ def test_guess_depends_only_on_seed_and_id() -> None:
     everything = {answer.id: answer.best for answer in guess(questions, seed=3, max_words=2)}
     alone = question_set("one", questions.examples[1:2], "1.1")
     assert guess(alone, seed=3, max_words=2)[0].best == everything["q1"]
-    drawn = Counter(guess(alone, seed=seed, max_words=2)[0].text(math.inf) for seed in range(900))
+    drawn = Counter(guess(alone, seed=seed, max_words=2)[0].text(math.inf) for seed in range(300))
     candidates = texts(TEXT, 2)
     assert set(drawn) == set(candidates)
-    expected = 900 / len(candidates)
+    expected = 300 / len(candidates)
     assert sum((drawn[text] - expected) ** 2 / expected for text in candidates) < 2.5 * len(candidates)
     (empty,) = guess(question_set("e", [Example("e", "?", "...", "t", (Gold(".", 0),))], "1.1"))
     assert (empty.best, empty.text(math.inf)) == (None, "")
@@ -188,50 +159,37 @@ def test_feature_values_by_hand() -> None:
     assert not any(map(len, features(" ").values("Who?").values()))
 
 
-def plain_score(passage_features: PassageFeatures, rows, weight, place: int) -> float:
-    """Score of one candidate, adding its weights one by one."""
-    spans = passage_features.spans
-    a, b = int(spans.first[place]), int(spans.last[place])
-    sentence = [t for t in range(len(spans.tokens)) if spans.sentence[t] == spans.sentence[a]]
-    total = weight[rows.span[place]].sum() + weight[rows.start[a]].sum() + weight[rows.end[b]].sum()
-    for t in sentence:
-        if a <= t <= b:
-            total += weight[rows.inside[t]].sum()
-        elif a - 2 <= t < a:
-            total += weight[rows.left[t]].sum()
-        elif b < t <= b + 2:
-            total += weight[rows.right[t]].sum()
-    return total
-
-
 CONTEXT = "Oar. The red mill by the ferry sells lamps. Ilva sold 40 in 1971, and left."
+
+
+def test_words_of_one_class_look_alike_and_their_order_matters() -> None:
+    shapes = PassageFeatures(passage("the wet mill the old mill", 3), CorpusStatistics({}, 1.0, {}), 1).shape
+    assert shapes[-4] == shapes[-1]
+    assert len(set(shapes[-4:-1])) == 3
+    passage_features = features(CONTEXT)
+    who, when = passage_features.rows("Who sells?"), passage_features.rows("When sells?")
+    assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "features are paired with the question word"
 
 
 def test_scores_are_sums_of_their_weights() -> None:
     passage_features = features(CONTEXT, rows=97)
-    rows = passage_features.rows("Who sells red lamps?")
+    spans, rows = passage_features.spans, passage_features.rows("Who sells red lamps?")
     weight = np.random.default_rng(0).normal(size=(97, 2))
-    scores = span_scores(passage_features.spans, rows, weight)
-    for column in range(2):
-        expected = [
-            plain_score(passage_features, rows, weight[:, column], place)
-            for place in range(len(passage_features.spans))
-        ]
-        np.testing.assert_allclose(scores[:, column], expected)
 
+    def plain(place: int) -> np.ndarray:
+        """Scores of one candidate, adding its weights one by one."""
+        a, b = int(spans.first[place]), int(spans.last[place])
+        parts = [rows.span[place], rows.start[a], rows.end[b]]
+        for t in (t for t in range(len(spans.tokens)) if spans.sentence[t] == spans.sentence[a]):
+            if a <= t <= b:
+                parts.append(rows.inside[t])
+            elif a - 2 <= t < a:
+                parts.append(rows.left[t])
+            elif b < t <= b + 2:
+                parts.append(rows.right[t])
+        return sum(weight[part].sum(0) for part in parts)
 
-def test_features_distinguish_questions_words_and_positions() -> None:
-    passage_features = features(CONTEXT)
-    who, when = passage_features.rows("Who sells?"), passage_features.rows("When sells?")
-    assert not set(who.inside[:, 0]) & set(when.inside[:, 0]), "the pair includes the question word"
-    assert not set(who.inside.ravel()) & set(who.left.ravel()), "and the position of the token"
-    half = who.span.shape[1] // 2
-    assert (who.span[:, :half] == when.span[:, :half]).all(), "a feature alone is the same for both"
-    assert not (who.span[:, half:] == when.span[:, half:]).any(), "and paired with the wh-word it differs"
-    # Words of one class look alike to the model; their order matters.
-    shapes = PassageFeatures(passage("the wet mill the old mill", 3), CorpusStatistics({}, 1.0, {}), 1).shape
-    assert shapes[-4] == shapes[-1]
-    assert len(set(shapes[-4:-1])) == 3
+    np.testing.assert_allclose(span_scores(spans, rows, weight), [*map(plain, range(len(spans)))])
 
 
 def test_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
@@ -267,31 +225,6 @@ def test_step_follows_the_gradient_of_the_penalised_likelihood() -> None:
             assert step[row, column] == pytest.approx(slope, rel=1e-3, abs=1e-5)
 
 
-@pytest.fixture(scope="module")
-def answerable_sets() -> tuple[QuestionSet, QuestionSet]:
-    train, dev = generate(20, 20), generate(8, 20, split="dev")
-    parts = []
-    for name, questions, count in (("train", train, 150), ("dev", dev, 50)):
-        examples = [e for e in questions.examples if e.answerable]
-        parts.append(question_set(name, examples[:count], "1.1"))
-    return parts[0], parts[1]
-
-
-@pytest.mark.slow
-def test_model_learns_to_answer_unseen_passages(answerable_sets) -> None:
-    train, dev = answerable_sets
-    model = SpanLogistic(Settings(l2=(1e-3, 1e4), bits=14, max_words=4, passes=2))
-    losses = [metrics["loss"] for metrics in model.fit(train)]
-    assert losses[0][0] > losses[1][0]
-    assert losses[1][1] > losses[1][0], "a penalty that flattens every weight"
-    learned, flat = (
-        score(dev, {a.id: a.text(math.inf) for a in model.predict(dev, column)}) for column in range(2)
-    )
-    guessed = score(dev, {a.id: a.text(math.inf) for a in guess(dev, max_words=4)})
-    assert learned.f1 > guessed.f1 + 20
-    assert learned.f1 > flat.f1
-
-
 class Scripted(SpanLogistic):
     """Column l answers as many questions correctly as its weights say, which follow a script."""
 
@@ -306,17 +239,15 @@ class Scripted(SpanLogistic):
 
     def predict(self, questions, column):
         right = int(self.weight[0, column])
-        golds = [
-            (e.id, e.answers[0].text if nth < right else "x") for nth, e in enumerate(questions.examples)
-        ]
-        return [Prediction(id_, Candidate(text, 0, 1, 0.0, 1.0), 0.0, 1) for id_, text in golds]
+        texts = [e.answers[0].text if nth < right else "x" for nth, e in enumerate(questions.examples)]
+        candidates = [Candidate(text, 0, 1, 0.0, 1.0) for text in texts]
+        return [Prediction(e.id, c, 0.0, 1) for e, c in zip(questions.examples, candidates, strict=True)]
 
 
 @pytest.mark.parametrize(
     ("script", "patience", "number", "column", "passes"),
     [
         ([(1, 2), (3, 2), (2, 3), (4, 4)], 1, 2, 0, 3),  # the third pass is no better, the fourth is not run
-        ([(1, 2), (3, 2), (2, 3), (4, 4)], 2, 4, 0, 4),
         ([(1, 2), (1, 3), (2, 4)], 1, 3, 1, 3),  # still improving at the end
         ([(3, 3), (0, 0)], 5, 1, 0, 2),  # the best pass is not the last
     ],
@@ -330,41 +261,21 @@ def test_best_pass_and_penalty_are_restored(script, patience, number, column, pa
     assert (model.weight[:, column] == right).all(), "the weights of the best pass are restored"
     assert [a.best.text == "x" for a in chosen.answers].count(False) == right
     assert chosen.f1 == 25 * right
-    assert [metrics["pass"] for metrics in history] == list(range(1, passes + 1))
-    assert [metrics["calibration_f1_by_l2"] for metrics in history] == [
-        [25 * n for n in row] for row in script[:passes]
-    ]
+    by_l2 = [[25 * n for n in row] for row in script[:passes]]
+    assert [metrics["calibration_f1_by_l2"] for metrics in history] == by_l2
 
 
-def planted(name: str, *, seed: int, shuffled: bool = False, articles: int = 40) -> QuestionSet:
+def planted(name: str, *, seed: int) -> QuestionSet:
     """Questions of random words; exactly those with "never" are unanswerable."""
     rng, examples = Random(seed), []
     for q in range(400):
         words = [f"w{rng.randrange(60)}" for _ in range(6)]
         impossible = rng.random() < 0.5
         words.insert(rng.randrange(6), "never" if impossible else "often")
-        unanswerable = impossible if not shuffled else rng.random() < 0.5
         context = " ".join(f"c{rng.randrange(60)}" for _ in range(20))
-        golds = () if unanswerable else (Gold(context.split()[0], 0),)
-        examples.append(Example(f"{name}{q}", " ".join(words), context, f"{name}{q % articles}", golds))
+        golds = () if impossible else (Gold(context.split()[0], 0),)
+        examples.append(Example(f"{name}{q}", " ".join(words), context, f"{name}{q % 40}", golds))
     return question_set(name, examples, "2.0")
-
-
-def area(train: QuestionSet, scored: QuestionSet, half: str) -> float:
-    value = auroc(rank(train, scored, half), answerable(scored))
-    assert value is not None
-    return 100 * value
-
-
-def test_planted_word_is_found_only_in_the_half_that_contains_it():
-    train, scored = planted("train", seed=1), planted("other", seed=2)
-    assert area(train, scored, "question") == 100
-    assert area(train, scored, "context") == pytest.approx(50, abs=8)
-
-
-def test_shuffled_labels_are_ranked_at_chance():
-    train = planted("train", seed=3, shuffled=True)
-    assert area(train, planted("other", seed=4, shuffled=True), "question") == pytest.approx(50, abs=8)
 
 
 def test_ordered_word_pairs_are_features():
@@ -381,14 +292,13 @@ def test_ordered_word_pairs_are_features():
         rank(make_questions(("a", True), ("b", True)), train, "question")
 
 
-def test_command_prints_both_rows_and_refuses_shared_articles(tmp_path, capsys):
-    paths = {name: tmp_path / f"{name}.json" for name in ("train", "other")}
+def test_planted_word_is_found_only_in_the_half_that_contains_it(tmp_path, capsys):
+    paths = {name: str(tmp_path / f"{name}.json") for name in ("train", "other")}
     for seed, (name, path) in enumerate(paths.items()):
         write_json(path, write(planted(name, seed=seed)))
-    train, other = map(str, paths.values())
-    assert main(["--train", train, "--data", other]) == 0
+    assert main(["--train", paths["train"], "--data", paths["other"]]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == "question alone: AUC 100.0 (95% 100.0 to 100.0)"
-    assert second.startswith("context alone: AUC ")
-    assert main(["--train", train, "--data", train]) != 0
+    assert float(re.match(r"context alone: AUC ([\d.]+) ", second)[1]) == pytest.approx(50, abs=8)
+    assert main(["--train", paths["train"], "--data", paths["train"]]) != 0
     assert "share 40 articles" in capsys.readouterr().err

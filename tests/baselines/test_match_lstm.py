@@ -99,7 +99,6 @@ def pointer_scores(pointer, memory: Tensor, steps: int) -> list[Tensor]:
         {},
         {"sentinel": False},
         {"lstm": "standard"},
-        {"bidirectional": True},
         {"bidirectional": True, "bidirectional_pointer": True},
         {"overlap_flag": True},
     ],
@@ -152,11 +151,3 @@ def test_special_tokens_and_padding_have_no_effect():
         (model(changed).start, model(changed).null), (model(inputs).start, model(inputs).null), strict=True
     ):
         assert torch.equal(actual, expected)
-
-
-def test_dropout_applies_to_words_and_pointer_input():
-    model, inputs = make(dropout=0.0, pointer_dropout=0.0).train(), batch()
-    assert torch.equal(model(inputs).start, model(inputs).start)
-    for part in ("dropout", "pointer_dropout"):
-        model = make(**{"dropout": 0.0, "pointer_dropout": 0.0, part: 0.5}).train()
-        assert not torch.equal(model(inputs).start, model(inputs).start)

@@ -2,21 +2,17 @@
 
 import importlib.util
 import json
-import shutil
-from dataclasses import replace
+from functools import cache
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from checkpoints import make_checkpoint
 from families import EXTRA_FAMILIES, new_encoder
-from fresh import run_calls
-from pages import commands
 from starlette.testclient import TestClient
 from torch import nn
 
-from qa_arch.cli.main import main
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import validate
 from qa_arch.data.sources import open_passages
@@ -31,61 +27,46 @@ from qa_arch.tensors import Batch
 from qa_arch.training.run import train
 from qa_arch.types import Example
 
-
-@pytest.fixture(scope="session", params=["pieces", "words"])
-def proposed(request, few_questions, tmp_path_factory):
-    """Folder, config and matching of a run with short windows, so that passages need several."""
-    small = [
-        "model=proposed",
-        "debug=fast",
-        "glove=none",
-        "features.cache_dir=null",
-        "model.hidden=12",
-        "encoder.layers=3",
-    ]
-    lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
-    matching = f"model.matching={request.param}"
-    config = validate(compose([*small, *lengths, *few_questions, matching]))
-    folder = tmp_path_factory.mktemp("proposed")
-    train(config, folder=folder)
-    return folder, config, request.param
-
-
-words_only = pytest.mark.parametrize("proposed", ["words"], indirect=True)
 QUESTION, CONTEXT = "  Who built the mill?", "Ada Stone built the mill in 1821. " * 3
 
 
-@pytest.fixture(scope="module")
-def inspected(proposed):
-    """The inspection of the longest passage, with its predictor and example."""
-    folder, config, _ = proposed
-    predictor = load_predictor(folder, device="cpu")
-    examples = open_passages(config.data.dev).examples
-    example = max(examples, key=lambda example: len(example.context))
-    return inspect_question(predictor, example), predictor, example
+@pytest.fixture(scope="session")
+def proposed(few_questions, tmp_path_factory):
+    """``proposed(matching)``: folder of a run with short windows, so that passages need several."""
+
+    @cache
+    def build(matching: str = "words") -> Path:
+        small = ["model=proposed", "debug=fast", "glove=none", "features.cache_dir=null", "encoder.layers=3"]
+        lengths = ["features.max_length=40", "features.stride=4", "features.max_question=20"]
+        matched = ["model.hidden=12", f"model.matching={matching}"]
+        folder = tmp_path_factory.mktemp("proposed")
+        train(validate(compose([*small, *lengths, *matched, *few_questions])), folder=folder)
+        return folder
+
+    return build
 
 
-def test_token_offsets_match_the_texts(inspected):
-    inspection, _, example = inspected
+@pytest.fixture(scope="session")
+def dev(few_questions) -> list[Example]:
+    return list(open_passages(few_questions[-1].partition("=")[2]).examples)
+
+
+def test_window_holds_the_answer_unless_another_is_requested(proposed, dev):
+    predictor = load_predictor(proposed(), device="cpu")
+    example = max(dev, key=lambda example: len(example.context))
+    inspection = inspect_question(predictor, example)
     for layer in inspection.layers:
         assert layer.weights.sum(-1) == pytest.approx(np.ones(layer.weights.shape[:2]), abs=1e-3)
         for unit in (*layer.rows, *layer.columns):
             text = {"question": example.question, "passage": example.context}.get(unit.part)
             assert text is None or (unit.text == text[unit.start : unit.end] and unit.text.strip())
-    parts = [unit.part for unit in inspection.layers[0].rows]
-    sections = [part for i, part in enumerate(parts) if i == 0 or part != parts[i - 1]]
-    assert sections == ["special", "question", "special", "passage", "special"]
+    parts = [part for part, _ in groupby(unit.part for unit in inspection.layers[0].rows)]
+    assert parts == ["special", "question", "special", "passage", "special"]
     assert inspection.layers[-1].columns[-1].text == "(nothing)"
-
-
-def test_window_holds_the_answer_unless_another_is_requested(inspected):
-    inspection, predictor, example = inspected
     (best,) = predictor.predict([(example.question, example.context)])
     assert inspection.windows == best.windows > 1
-    assert inspection.first <= best.best.start
-    assert best.best.end <= inspection.last
+    assert inspection.first <= best.best.start < best.best.end <= inspection.last
     windows = [inspect_question(predictor, example, window=n + 1) for n in range(inspection.windows)]
-    assert [item.window for item in windows] == list(range(1, inspection.windows + 1))
     firsts = [item.first for item in windows]
     assert firsts == sorted(set(firsts))
     for item in windows:
@@ -94,67 +75,35 @@ def test_window_holds_the_answer_unless_another_is_requested(inspected):
             assert (passage[0].start, passage[-1].end) == (item.first, item.last)
     with pytest.raises(ConfigError, match=f"--window: 99 is out of range.*in {inspection.windows}"):
         inspect_question(predictor, example, window=99)
-    for blank in ({"question": " "}, {"context": "\n"}):
-        with pytest.raises(ConfigError, match="blank"):
-            inspect_question(predictor, replace(example, **blank))
 
 
-@pytest.mark.parametrize("family", ["bert", "roberta", "mpnet"])
-def test_encoder_checkpoints_can_be_inspected(family, tmp_path):
-    folder = make_checkpoint(family, tmp_path / family, [CONTEXT, QUESTION])
-    inspection = inspect_question(load_predictor(folder, device="cpu"), Example("0", QUESTION, CONTEXT))
-    assert [layer.name for layer in inspection.layers] == ["1", "2"]
-    for layer in inspection.layers:
-        assert layer.weights.shape == (2, len(layer.rows), len(layer.columns))
-        question = [unit for unit in layer.rows if unit.part == "question"]
-        assert "".join(unit.text for unit in question).startswith("Who")
-        assert QUESTION[question[0].start :].startswith("Who")
-
-
-@words_only
-def test_command_prints_tables_and_json_and_writes_the_page(proposed, tmp_path, qa_arch):
-    folder, _, _ = proposed
-    arguments = ("inspect", folder, "--question", QUESTION, "--context", CONTEXT)
-    code, out, err = qa_arch(*arguments)
+def test_command_prints_tables_and_json_and_writes_the_page(proposed, few_questions, dev, tmp_path, qa_arch):
+    arguments = ("inspect", proposed(), "--question", QUESTION, "--context", CONTEXT)
+    code, out, err = qa_arch(*arguments, "--layer", "all", "--head", "all")
     assert code == 0, err
-    for words in ("layer 3, mean of 2 heads", "attends to", "not why it answers"):
-        assert words in out
-    code, out, _ = qa_arch(*arguments, "--layer", "all", "--head", "all")
-    assert "match" in out
-    assert "backward" in out
-    code, out, _ = qa_arch(*arguments, "--layer", "2", "--head", "1", "--json")
-    value = json.loads(out)
-    assert [(item["layer"], item["head"]) for item in value["attention"]] == [(2, 1)]
-    assert np.array(value["attention"][0]["weights"]).sum(-1) == pytest.approx(1, abs=1e-3)
+    assert all(words in out for words in ("match", "backward", "not why it answers"))
     files = ("--html", tmp_path / "a.html")
     code, out, err = qa_arch(*arguments, *files, "--layer", "match", "--head", "forward", "--window", "1")
-    assert (code, out) == (0, "")
-    assert "window 1 of" in err
+    assert (code, out, "window 1 of" in err) == (0, "", True)
     assert "match-LSTM, forward" in (tmp_path / "a.html").read_text(encoding="utf-8")
-
-
-@words_only
-def test_question_is_given_by_id_or_by_text(proposed, qa_arch):
-    folder, config, _ = proposed
-    example = open_passages(config.data.dev).examples[2]
-    code, out, _ = qa_arch("inspect", folder, "--data", config.data.dev, "--id", example.id, "--json")
-    assert (code, json.loads(out)["question"]) == (0, example.question)
-    code, _, err = qa_arch("inspect", folder, "--data", config.data.dev, "--id", "nobody")
+    stored = ("inspect", proposed(), "--data", few_questions[-1].partition("=")[2], "--id")
+    code, out, _ = qa_arch(*stored, dev[2].id, "--layer", "2", "--head", "1", "--json")
+    value = json.loads(out)
+    assert (code, value["question"]) == (0, dev[2].question)
+    assert [(item["layer"], item["head"]) for item in value["attention"]] == [(2, 1)]
+    code, _, err = qa_arch(*stored, "nobody")
     assert (code, "no question nobody" in err) == (DataError.exit_code, True)
-    for arguments in ((), ("--question", "Who?"), ("--question", "Who?", "--context", "Ada.", "--id", "x")):
-        code, _, err = qa_arch("inspect", folder, *arguments)
-        assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)
+    code, _, err = qa_arch(*arguments, "--id", "x")
+    assert (code, "--data SOURCE --id ID" in err) == (ConfigError.exit_code, True)
 
 
-PAGE = Path(__file__).resolve().parents[3] / "docs/extras/inspection.md"
-
-
-def test_attention_map_covers_the_answers_window(proposed):
-    folder, config, matching = proposed
-    predictor, questions = load_predictor(folder, device="cpu"), open_passages(config.data.dev)
-    answers = predictor.rank(questions).best_predictions
+@pytest.mark.parametrize("matching", ["pieces", "words"])
+def test_attention_map_covers_the_answers_window(proposed, dev, matching):
+    predictor = load_predictor(proposed(matching), device="cpu")
+    examples = sorted(dev, key=lambda example: len(example.context))[-3:]
+    answers = predictor.predict([(example.question, example.context) for example in examples])
     assert max(answer.windows for answer in answers) > 1
-    for example, answer in zip(questions.examples, answers, strict=True):
+    for example, answer in zip(examples, answers, strict=True):
         attention = match_attention(predictor, example)
         context, asked = (np.array(attention[name]) for name in ("context", "question"))
         weights = inspect_question(predictor, example, only=MATCH).layers[0].weights
@@ -166,54 +115,24 @@ def test_attention_map_covers_the_answers_window(proposed):
         assert len(question) > 10
         assert "".join(example.question.split()).startswith(question)
         assert (context[1:, 0] >= context[:-1, 1]).all()
-        assert context[0, 0] <= answer.best.start
-        assert answer.best.end <= context[-1, 1]
+        assert context[0, 0] <= answer.best.start < answer.best.end <= context[-1, 1]
         window = example.context[context[0, 0] : context[-1, 1]]
         assert "".join(example.context[a:b] for a, b in context) == "".join(window.split())
         if matching == "words":
             assert any(b - a > 1 for a, b in context)
 
 
-def test_missing_run_is_reported_without_importing_torch(tmp_path):
-    run, data = tmp_path / "none", ["--data", "hub:some/set:validation"]
-    ((code, message, heavy),) = run_calls(("inspect", run, *data, "--id", "x"))
-    assert (code, heavy, str(run) in message) == (5, [], True)
-
-
-@words_only
-def test_service_returns_match_lstm_attention(proposed):
-    folder, config, _ = proposed
-    example = open_passages(config.data.dev).examples[0]
-    reader = load(folder, device="cpu")
-    body = {"question": example.question, "context": f"👍 {example.context}"}
-    with TestClient(create_app({"proposed": reader}), base_url="http://localhost") as client:
+def test_service_returns_match_lstm_attention(proposed, dev):
+    body = {"question": dev[0].question, "context": f"👍 {dev[0].context}"}
+    app = create_app({"proposed": load(proposed(), device="cpu")})
+    with TestClient(app, base_url="http://localhost") as client:
         response = client.post("/v1/attention", json=body).json()
-        weights = np.array(response["weights"])
-        assert weights.shape == (len(response["context"]), len(response["question"]) + 1)
-        assert weights.sum(axis=1) == pytest.approx(np.ones(len(weights)), abs=0.02)
-        words = [body["context"][start:end] for start, end in response["context"]]
-        assert "".join(words[1:]) in "".join(body["context"].split())
-        error = client.post("/v1/attention", json={**body, "context": " "})
-        assert (error.status_code, error.json()["error"]["field"]) == (422, "context")
+    assert np.array(response["weights"]).sum(axis=1) == pytest.approx(1, abs=0.02)
+    words = [body["context"][start:end] for start, end in response["context"]]
+    assert "".join(words[1:]) in "".join(body["context"].split())
 
 
-@words_only
-def test_commands_of_the_docs_page_run(proposed, tmp_path, monkeypatch, capsys):
-    folder, config, _ = proposed
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(folder, "runs/RUN")
-    first, second = (example.id for example in open_passages(config.data.dev).examples[:2])
-    words = {"RUN": "runs/RUN", "dev-v2.0.json": config.data.dev, "ID1": first, "ID2": second}
-    for command in commands(PAGE.read_text(encoding="utf-8")):
-        capsys.readouterr()
-        assert main([words.get(word, word) for word in command]) == 0, (command, capsys.readouterr().err)
-    assert (tmp_path / "attention.html").is_file()
-
-
-FAMILIES = (
-    *("bert", "albert", "roberta", "distilbert", "electra", "mpnet", "deberta-v2", "modernbert"),
-    *EXTRA_FAMILIES,
-)
+FAMILIES = ("bert", "albert", "distilbert", "mpnet", "deberta-v2", "modernbert", *EXTRA_FAMILIES)
 LENGTHS = (9, 6)
 
 
@@ -263,8 +182,6 @@ def test_rows_sum_to_one_over_real_tokens_and_the_encoder_is_unchanged(family):
     assert backbone.config._attn_implementation == implementation
     with torch.inference_mode():
         assert torch.equal(model(batch), before)
-        backbone.set_attn_implementation("eager")
-        torch.testing.assert_close(model(batch)[batch.mask], before[batch.mask], atol=1e-3, rtol=0)
 
 
 def test_probabilities_follow_the_formula_by_layer_and_head():
@@ -274,12 +191,8 @@ def test_probabilities_follow_the_formula_by_layer_and_head():
     layers = attention_weights(model, batch)
     backbone = encoder_of(model).backbone
     with torch.inference_mode():
-        hidden = backbone(
-            input_ids=batch.ids,
-            attention_mask=batch.mask,
-            token_type_ids=batch.segments,
-            output_hidden_states=True,
-        ).hidden_states
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask, "token_type_ids": batch.segments}
+        hidden = backbone(**inputs, output_hidden_states=True).hidden_states
         for layer, states, weights in zip(backbone.encoder.layer, hidden, layers, strict=False):
             attention = layer.attention.self
             query, key = (

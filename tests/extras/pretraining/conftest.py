@@ -10,24 +10,15 @@ from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate
 from qa_arch.training.run import train
 
-OBJECTIVES = ("mlm", "mlm_nsp", "mlm_sop", "causal", "denoising")
 NAMES = ("Tarn", "Mira", "Bell", "Ada", "Otto", "Quill", "Sten", "Yara")
 STORIES = [
     f"{name} keeps {n} bees. On day {n} it rains in Lomm. {name} sells honey to {NAMES[n - 1]} every year."
     for n, name in enumerate(NAMES)
 ]
 FAST = [
-    "debug=fast",
-    "data=corpus",
-    "encoder.initializer_range=0.15",
-    "features.max_length=32",
-    "features.max_question=16",
-    "features.stride=8",
-    "features.cache_dir=null",
-    "trainer.max_steps=-1",
-    "trainer.epochs=2",
-    "trainer.progress=false",
-    "optim.lr=3e-3",
+    *("debug=fast", "data=corpus", "encoder.initializer_range=0.15", "optim.lr=3e-3"),
+    *("features.max_length=32", "features.max_question=16", "features.stride=8", "features.cache_dir=null"),
+    *("trainer.max_steps=-1", "trainer.epochs=2", "trainer.progress=false"),
 ]
 
 

@@ -1,14 +1,14 @@
 """Denoising: BART's noise, the decoder with BART's weights, and greedy and beam search as transformers'."""
 
 from dataclasses import replace
+from itertools import product
 from typing import get_args
 
 import numpy as np
 import pytest
 import torch
-from transformers import AlbertConfig, AlbertModel, BartConfig, BartForConditionalGeneration
+from transformers import BartConfig, BartForConditionalGeneration
 
-from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.denoising import Denoiser, noised, write
 from qa_arch.extras.pretraining.manifest import Denoising, Noise
 from qa_arch.extras.pretraining.models import LanguageBatch
@@ -17,10 +17,6 @@ from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
 from qa_arch.nn.encoder import Encoder
 
 START, PAD, END, MASK, LIMIT = 3, 1, 2, 4, 14
-
-
-def draw(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 # Noise
@@ -59,12 +55,13 @@ def test_noise_of_chosen_tokens(noise, places, lengths, noisy, hidden):
     assert " ".join(letters[token] for token in ids[is_hidden].tolist()) == hidden
 
 
-def test_spans_cover_the_share_with_lengths_of_poisson():
-    ids, masks, inserted = np.arange(10, 410), [], 0
-    for seed in range(200):
-        noisy, hidden = noised(ids, draw(seed), MASK, Denoising())
+def test_spans_cover_the_share_evenly_with_lengths_of_poisson():
+    ids, masks, inserted, covered = np.arange(10, 410), [], 0, np.zeros(400)
+    for seed in range(400):
+        noisy, hidden = noised(ids, np.random.default_rng(seed), MASK, Denoising())
         assert hidden.sum() == 120
         assert noisy[noisy != MASK].tolist() == ids[~hidden].tolist()
+        covered += hidden
         masks.append(int((noisy == MASK).sum()))
         # A span of length 0 hides nothing: both its neighbours are there.
         at = np.flatnonzero(noisy == MASK)
@@ -72,22 +69,11 @@ def test_spans_cover_the_share_with_lengths_of_poisson():
         inserted += int((noisy[at + 1] - noisy[at - 1] == 1).sum())
     assert np.mean(masks) == pytest.approx(120 / 3, rel=0.05)  # Poisson(3)
     assert inserted / sum(masks) == pytest.approx(np.exp(-3), abs=0.02)
-
-
-@pytest.mark.parametrize("settings", [Denoising(noise=noise) for noise in get_args(Noise)], ids=str)
-def test_tokens_are_hidden_equally_often_and_no_text_gets_longer(settings):
-    hidden = np.zeros(40)
-    for seed in range(2000):
-        noisy, is_hidden = noised(np.arange(10, 50), draw(seed), MASK, settings)
-        hidden += is_hidden
-        assert len(noisy) == {"masking": 40, "deletion": 28}.get(settings.noise, len(noisy)) <= 40
-    inner = slice(4, -4) if settings.noise == "infilling" else slice(None)  # fewer spans reach the ends
-    assert hidden[inner] / 2000 == pytest.approx(np.full(40, 0.3)[inner], abs=0.06)
-    for length in range(12):
-        short = replace(settings, span_length=0.3)
-        noisy, is_hidden = noised(np.arange(10, 10 + length), draw(length), MASK, short)
-        assert (len(noisy) <= length, is_hidden.sum()) == (True, round(0.3 * length))
-    assert noised(np.arange(9), draw(0), MASK, replace(settings, share=0.0))[0].tolist() == [*range(9)]
+    assert covered.reshape(20, 20).mean(1) / 400 == pytest.approx(np.full(20, 0.3), abs=0.03)
+    for noise, length in product(get_args(Noise), range(12)):
+        short = Denoising(noise=noise, span_length=0.3)
+        noisy, hidden = noised(np.arange(10, 10 + length), np.random.default_rng(length), MASK, short)
+        assert (len(noisy) <= length, hidden.sum()) == (True, round(0.3 * length)), "never longer"
 
 
 # The decoder with BART's weights
@@ -133,17 +119,9 @@ def theirs() -> BartForConditionalGeneration:
 @pytest.fixture(scope="module")
 def ours(theirs) -> Denoiser:
     """The same weights in our model."""
-    config = QaTransformerConfig(
-        vocab_size=23,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=24,
-        max_position_embeddings=16,
-        type_vocab_size=0,
-        layer_norm_eps=1e-5,
-        pad_token_id=PAD,
-    )
+    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 24}
+    tokens = {"vocab_size": 23, "max_position_embeddings": 16, "type_vocab_size": 0, "pad_token_id": PAD}
+    config = QaTransformerConfig(**sizes, **tokens, layer_norm_eps=1e-5)
     model = Denoiser(Encoder(QaTransformerModel(config)), layers=3).eval()
     for part, stack in (("encoder", model.encoder.backbone.transformer), ("decoder", model.decoder)):
         state = {}
@@ -197,40 +175,27 @@ def test_no_token_looks_ahead_or_at_padding(ours, batch):
         torch.testing.assert_close(ours(alone(batch, row)).tokens[0], logits[row], rtol=0, atol=1e-5)
 
 
-def test_encoder_with_narrow_embeddings_is_refused():
-    config = AlbertConfig(vocab_size=23, embedding_size=8, hidden_size=16, num_attention_heads=4)
-    with torch.device("meta"), pytest.raises(ConfigError, match="albert are narrower than its states"):
-        Denoiser(Encoder(AlbertModel(config, add_pooling_layer=False)))
-
-
 @pytest.mark.parametrize("beams", [1, 4])
 def test_written_texts_equal_those_of_transformers(theirs, ours, batch, beams):
     """Ids and scores of all beams, for texts of many lengths; a text alone is written as in a batch."""
     settings = {"start": START, "end": END, "limit": LIMIT, "beams": beams}
     lengths = set()
-    for bias in (4.0, 4.75, 5.5):
+    for bias in (4.0, 5.5):
         theirs.final_logits_bias[0, END] = bias  # and ours
         texts = write(ours, batch, **settings)
-        expected = theirs.generate(
-            input_ids=batch.ids,
-            attention_mask=batch.mask.long(),
-            num_beams=beams,
-            num_return_sequences=beams,
-            early_stopping=beams > 1,
-            max_new_tokens=LIMIT,
-            do_sample=False,
-            return_dict_in_generate=True,
-            output_scores=True,
-        )
+        given = {"input_ids": batch.ids, "attention_mask": batch.mask.long(), "max_new_tokens": LIMIT}
+        searched = {"num_beams": beams, "num_return_sequences": beams, "early_stopping": beams > 1}
+        returned = {"return_dict_in_generate": True, "output_scores": True}
+        expected = theirs.generate(**given, **searched, **returned, do_sample=False)
         rows = [one for of_text in texts for one in of_text]
         padded = [one.ids + [PAD] * (LIMIT - len(one.ids)) for one in rows]
         width = expected.sequences.shape[1] - 1
         assert [ids[:width] for ids in padded] == expected.sequences[:, 1:].tolist()
         if beams > 1:
             torch.testing.assert_close(torch.tensor([one.score for one in rows]), expected.sequences_scores)
-        for row in range(4):
-            (single,) = write(ours, alone(batch, row), **settings)
-            assert [one.ids for one in single] == [one.ids for one in texts[row]]
         lengths |= {len(one.ids) for one in rows}
+    for row in range(4):
+        (single,) = write(ours, alone(batch, row), **settings)
+        assert [one.ids for one in single] == [one.ids for one in texts[row]]
     assert len(lengths) > 1
     assert LIMIT in lengths

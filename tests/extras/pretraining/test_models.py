@@ -1,58 +1,31 @@
-"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, causality, contract.
+"""Language models: BERT's logits from BERT's weights, the loss by hand, tied embeddings, causality."""
 
-The contract is checked with encoders of several families, on a handful of stories in blocks of 32 tokens.
-"""
-
-import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from contract import LazyCases, build_subjects, every_other_row, require_same_step, title
 from safetensors.torch import load_file
 from torch.nn import functional
 from transformers import BertConfig, BertForPreTraining
 
-from qa_arch.config.compose import compose
-from qa_arch.config.schema import Config, validate
-from qa_arch.contract import (
-    Subject,
-    difference,
-    gradients_reach_all_parameters,
-    logits_of,
-    output_has_its_shape,
-    overfit,
-    require,
-    same_alone_and_padded,
-    saved_weights_load,
-    tolerance,
-)
-from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.denoising import Denoiser
-from qa_arch.extras.pretraining.manifest import EXTRA
 from qa_arch.extras.pretraining.models import (
     CausalLM,
     LanguageBatch,
     LanguageLogits,
-    LanguageModel,
     MaskedLM,
     TokenLoss,
 )
 from qa_arch.extras.pretraining.recipe import is_causal
 from qa_arch.models import store
 from qa_arch.nn.encoder import Encoder
-from qa_arch.records import CALIBRATION, TRAIN
-
-FAMILIES = ("roberta", "albert", "distilbert")
-LENGTHS = (9, 6, 11)
 
 
 def masked_batch(segments: bool = True) -> LanguageBatch:
     """Three blocks of 9, 6 and 11 tokens with 2, 1 and 3 targets."""
     torch.manual_seed(1)
-    T = max(LENGTHS)
-    mask = torch.arange(T) < torch.tensor(LENGTHS)[:, None]
+    T = 11
+    mask = torch.arange(T) < torch.tensor([9, 6, 11])[:, None]
     ids = torch.where(mask, torch.randint(5, 50, (3, T)), 0)
     positions = torch.tensor([[2, 5, 0], [3, 0, 0], [1, 4, 10]])
     counted = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
@@ -68,10 +41,6 @@ def masked_batch(segments: bool = True) -> LanguageBatch:
         follows=torch.tensor([True, False, True]),
         prefix=ids[:, :3],
     )
-
-
-def batch_for(model: LanguageModel) -> LanguageBatch:
-    return masked_batch(model.encoder.has_segments)
 
 
 @pytest.fixture
@@ -144,21 +113,22 @@ def test_tied_weights_are_saved_once_and_tied_after_loading(tiny_encoder, make, 
     copy = make(tiny_encoder("albert")).eval()
     for parameter in copy.parameters():
         torch.nn.init.normal_(parameter)
-    batch = batch_for(model)
+    batch = masked_batch(model.encoder.has_segments)
     assert not torch.equal(copy(batch).tokens, model(batch).tokens)
     store.load_weights(tmp_path, copy)
     assert torch.equal(copy(batch).tokens, model(batch).tokens)
     copy(batch).tokens[..., 7].sum().backward()
     assert copy.embedding.weight.grad[7].abs().sum() > 0
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in copy.parameters())
     with torch.no_grad():
         copy.embedding.weight[7] += 1.0
     assert not torch.equal(copy(batch).tokens[..., 7], model(batch).tokens[..., 7])
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["roberta", "distilbert"])
 def test_causal_model_never_looks_ahead(tiny_encoder, family):
     model = CausalLM(tiny_encoder(family)).eval()
-    batch = batch_for(model)
+    batch = masked_batch(model.encoder.has_segments)
     for cut in (1, 5):
         changed = batch.ids.clone()
         changed[:, cut:] = torch.where(batch.mask[:, cut:], 8, 0)
@@ -174,131 +144,3 @@ def test_is_causal_detects_encoders_that_look_ahead(tiny_encoder):
     model.encoder.forward = lambda ids, mask, segments: model.encoder.backbone(ids)[0]
     assert not is_causal(model)
     assert model.training
-
-
-STORIES = [
-    f"{name} keeps {n} bees near {town}. On day {n} it rains. {name} sells {n + 3} goats to {town}."
-    + " Nobody minds." * n
-    for n, (name, town) in enumerate(
-        [("Tarn", "Lomm"), ("Mira", "Osk"), ("Bell", "Ryde"), ("Ada", "Wick")], 2
-    )
-]
-CASES = {
-    "mlm": "albert",
-    "mlm_nsp": "bert",
-    "mlm_sop": "roberta",
-    "causal": "qa_transformer",
-    "denoising": "distilbert",
-}
-"""Objective -> encoder family, one of them our own Transformer."""
-
-
-class TextSubject(Subject):
-    """A language model."""
-
-    output_type = LanguageLogits
-
-    def batch(self, split: str = TRAIN, rows: list[int] | None = None, multiple: int = 1) -> Any:
-        """``multiple`` is unused, as blocks are padded to the longest."""
-        table = self.parts.tables[split]
-        return recipe.collator(self.config, table)(rows or list(range(len(table))))
-
-    def outputs(self, split: str) -> Any:
-        predictor = recipe.LanguagePredictor(self.model, self.parts.tokenizer, self.config)
-        return predictor.rank(self.parts.sets[split], table=self.parts.tables[split])[1]
-
-    def save(self, folder) -> None:
-        store.save_encoder(folder, self.model.encoder)
-        store.save_weights(folder, self.model)
-
-    def load(self, folder) -> Any:
-        encoder = store.load_encoder(folder)
-        return recipe.build_model(self.config.model, encoder, inputs=recipe.INPUTS)
-
-
-def targets_have_scores(subject: Subject) -> None:
-    """Every target has a finite score for each token of the vocabulary."""
-    batch = subject.batch()
-    logits = logits_of(subject.model, batch)
-    vocabulary = subject.model.encoder.vocab_size
-    require(
-        logits.tokens.shape[-1] == vocabulary,
-        f"{logits.tokens.shape[-1]} scores for a vocabulary of {vocabulary}",
-    )
-    require(logits.tokens.isfinite().all(), "a score is not finite")
-    require(
-        (logits.follows is None) == (batch.follows is None), "only one of model and batch has a sentence task"
-    )
-
-
-def text_padding_has_no_effect(subject: Subject) -> None:
-    """The content of padding has no effect."""
-    if subject.model.encoder.config.model_type == "roberta":
-        return  # RoBERTa derives position ids from padding ids
-    batch = subject.batch()
-    other = replace(batch, ids=batch.ids.where(batch.mask, 7))
-    first, second = (logits_of(subject.model, x).tokens[batch.counted] for x in (batch, other))
-    change = difference(first, second)
-    require(change <= tolerance(first), f"scores change by {change:.2g} with the ids of padding")
-
-
-def learns_two_stories(subject: Subject) -> None:
-    """The model overfits two stories, token by token."""
-    blocks = overfit(subject, CALIBRATION, steps=120, lr=1e-2)
-    scores = recipe.scores_of(subject.config, subject.parts.tables[CALIBRATION], blocks)
-    accuracy, targets, perplexity = (scores[name] for name in ("token_accuracy", "targets", "perplexity"))
-    # From [CLS] alone a causal model cannot know which of the two stories follows.
-    highest = 100 - 100 * (recipe.objective_of(subject.config) == "causal") / targets
-    require(
-        math.isclose(accuracy, highest, rel_tol=1e-6), f"{accuracy:.2f} percent of tokens, not {highest:.2f}"
-    )
-    require(perplexity < 1.2, f"perplexity {perplexity:.2f}, not below 1.2")
-    sentences = scores.get("sentence_accuracy")
-    require(sentences in (None, 100.0), f"{sentences} percent of the sentence task")
-
-
-TEXT_CHECKS = (
-    output_has_its_shape,
-    same_alone_and_padded,
-    gradients_reach_all_parameters,
-    targets_have_scores,
-    text_padding_has_no_effect,
-    learns_two_stories,
-    saved_weights_load,
-)
-
-
-def configure(case: str, settings: list[str]) -> Config:
-    model = [f"model=pretrain/{case}", f"encoder={CASES[case]}", "encoder.init=random"]
-    decoder = ["model.dropout=0.0"] if case == "denoising" else []
-    return validate(compose([*model, *settings, *decoder]))
-
-
-@pytest.fixture(scope="module")
-def subjects(settings, tmp_path_factory) -> LazyCases:
-    """Small models on four stories, in blocks of 32 tokens."""
-    folder = tmp_path_factory.mktemp("stories")
-    (folder / "train.txt").write_text("\n\n".join(STORIES))
-    (folder / "held.txt").write_text("\n\n".join(STORIES[:2]))
-    sizes = ["encoder.layers=1", "encoder.width=32", "encoder.heads=2"]
-    no_dropout = ["encoder.hidden_dropout=0.0", "encoder.attention_dropout=0.0"]
-    data = [f"data.train={folder}/train.txt", f"data.calibration={folder}/held.txt"]
-    small = [*settings, *sizes, *no_dropout, *data]
-    return build_subjects(lambda case: configure(case, small), TextSubject, recipe.assemble)
-
-
-def test_every_objective_is_a_case():
-    files = (EXTRA.conf / "model" / "pretrain").glob("*.yaml")
-    assert {path.stem for path in files} == {*CASES}
-    assert {compose([f"model=pretrain/{case}"])["model"]["task"] for case in CASES} == {*EXTRA.recipes}
-
-
-@pytest.mark.parametrize("check", TEXT_CHECKS, ids=title)
-@pytest.mark.parametrize("case", CASES)
-def test_model_meets_the_contract(subjects, case, check):
-    check(subjects[case])
-
-
-@pytest.mark.slow
-def test_all_models_step_together_on_two_ranks(subjects, step_on_two_ranks):
-    require_same_step(subjects, CASES, step_on_two_ranks, every_other_row)

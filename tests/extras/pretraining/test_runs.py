@@ -1,21 +1,21 @@
-"""Pre-training runs: scores, resuming, two devices, and span runs that start from them."""
+"""Pre-training runs: scores, resuming, two devices, span runs that start from them, and commands on them."""
 
 import hashlib
 import json
 import math
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from extras.pretraining.conftest import OBJECTIVES
 from safetensors.torch import load_file
 from stops import stopped_after
 from training.conftest import Trained
 from transformers import AutoModel, AutoTokenizer
 
 import qa_arch
+from qa_arch.cli.runs import next_steps
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.extras.pretraining import recipe
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits, open_corpus
@@ -25,11 +25,11 @@ from qa_arch.features import tokenizers
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.provenance import encoder_run, pretrained_run
 from qa_arch.qa import task
+from qa_arch.qa.loading import load_predictor
 from qa_arch.records import is_squad, read_questions, read_record, write_record
 from qa_arch.results.columns import runs_table
 from qa_arch.results.systems import group_by_system
 from qa_arch.sweep import point_key, sources
-from qa_arch.training.module import TrainingModule
 from qa_arch.training.run import train
 
 
@@ -42,11 +42,6 @@ def run(configure, tmp_path):
         return Trained(train(configure(*overrides, model=model), folder=folder, resume=resume), folder)
 
     return start
-
-
-@pytest.fixture(scope="session")
-def pretrained(run_of) -> Path:
-    return run_of("mlm")
 
 
 # Scores
@@ -76,25 +71,6 @@ def test_language_scores_average_over_tokens():
     scores = language_scores(never, 100, 400)
     assert (scores["sentence_accuracy"], scores["sentence_f1"]) == (50.0, 0.0)
     assert language_scores([BlockScores(1e6, 1, 0)], None, 400)["perplexity"] == math.inf
-
-
-@pytest.mark.parametrize("name", OBJECTIVES)
-def test_loaded_run_reproduces_its_scores(run_of, name):
-    folder = run_of(name)
-    record = read_record(folder)
-    assert (record.status, record.threshold, record.confidence) == ("ok", None, None)
-    point = record.scores["calibration"]["tokens"]
-    assert not is_squad(point.protocol)
-    assert not record.finds_spans
-    assert point.protocol == record.data["train"].protocol == record.data["calibration"].protocol
-    epoch = record.epochs[record.best_epoch]
-    for metric in ("loss", "perplexity", "token_accuracy", "bits_per_byte"):
-        assert epoch.value(f"calibration_{metric}") == pytest.approx(point.metric(metric), rel=1e-6)
-    predictor = qa_arch.load_predictor(folder, device="cpu")
-    _, blocks = predictor.rank(recipe.load_splits(predictor.config)["calibration"])
-    rows = read_questions(folder / "sets" / "calibration")
-    assert [block.loss for block in blocks] == pytest.approx(rows["loss"], rel=1e-5)
-    assert [block.right for block in blocks] == rows["right"]
 
 
 def test_written_texts_are_scored(run_of, monkeypatch):
@@ -140,41 +116,48 @@ def test_protocol_covers_the_masking_settings(configure, tiny_encoder):
     assert len({protocol("denoising", *noise) for noise in noises}) == 4
 
 
+@pytest.mark.parametrize("name", ["mlm_nsp", "causal", "denoising"])
+def test_loaded_run_reproduces_its_scores(run_of, name):
+    folder = run_of(name)
+    record = read_record(folder)
+    assert (record.status, record.threshold, record.finds_spans) == ("ok", None, False)
+    assert record.epochs[-1].train_loss < record.epochs[0].train_loss
+    point = record.scores["calibration"]["tokens"]
+    assert not is_squad(point.protocol)
+    assert point.protocol == record.data["train"].protocol == record.data["calibration"].protocol
+    epoch = record.epochs[record.best_epoch]
+    for metric in ("loss", "perplexity", "token_accuracy", "bits_per_byte"):
+        assert epoch.value(f"calibration_{metric}") == pytest.approx(point.metric(metric), rel=1e-6)
+    predictor = qa_arch.load_predictor(folder, device="cpu")
+    _, blocks = predictor.rank(recipe.load_splits(predictor.config)["calibration"])
+    rows = read_questions(folder / "sets" / "calibration")
+    assert [block.loss for block in blocks] == pytest.approx(rows["loss"], rel=1e-5)
+    assert [block.right for block in blocks] == rows["right"]
+
+
+def test_each_objective_has_its_own_table(qa_arch, run_of):
+    """Perplexities of different objectives are not comparable."""
+    names = ("mlm", "mlm_nsp", "causal", "denoising")
+    code, out, err = qa_arch("tables", *map(run_of, names), "--format", "json")
+    assert code == 0, err
+    rows = [table["rows"] for table in json.loads(out)]
+    assert sorted(row["model"] for (row,) in rows) == sorted(names)
+    for (row,) in rows:
+        assert (row["split"], row["perplexity"] > 1, row["bits_per_byte"] > 0) == ("calibration", True, True)
+        assert ("sentence_f1" in row, "f1" in row) == (row["model"] == "mlm_nsp", False)
+
+
 # Training
 
 
-@pytest.mark.parametrize("model", ["mlm_nsp", "denoising"])
-def test_resumed_run_equals_an_uninterrupted_one(run, model):
+def test_resumed_run_equals_an_uninterrupted_one(run):
     settings = ["trainer.checkpoint_minutes=1e-9", "trainer.batch_size=2", "encoder.hidden_dropout=0.1"]
-    uninterrupted = run("uninterrupted", *settings, model=model)
+    uninterrupted = run("uninterrupted", *settings, model="denoising")
     with stopped_after(6):  # in the second epoch
-        run("stopped", *settings, model=model)
-    resumed = run("stopped", *settings, resume=True, model=model)
+        run("stopped", *settings, model="denoising")
+    resumed = run("stopped", *settings, resume=True, model="denoising")
     assert resumed.results == uninterrupted.results
     assert resumed.weights == uninterrupted.weights
-
-
-@pytest.mark.slow
-def test_two_devices_take_the_same_steps_as_one(run, monkeypatch):
-    """Equal masks per step give equal gradients; each block counts once, so perplexity is equal too."""
-    gradients: list[torch.Tensor] = []
-
-    def record_gradients(self, optimizer):
-        gradients.append(torch.cat([p.grad.flatten() for p in self.model.parameters()]))
-
-    monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record_gradients)
-    plain = ("encoder.hidden_dropout=0", "encoder.attention_dropout=0", "optim.clip=0", "optim.lr=1e-9")
-    single = run("single", *plain, "trainer.batch_size=4").record
-    double = run("double", *plain, "trainer.batch_size=2", "trainer.devices=2").record
-    assert (single.status, double.status, double.batch.devices) == ("ok", "ok", 2)
-    assert gradients
-    half = len(gradients) // 2
-    for first, second in zip(gradients[:half], gradients[half:], strict=True):
-        torch.testing.assert_close(first, second, rtol=1e-5, atol=1e-6)
-    for first, second in zip(single.epochs, double.epochs, strict=True):
-        for metric in ("perplexity", "token_accuracy", "bits_per_byte"):
-            key = f"calibration_{metric}"
-            assert first.value(key) == pytest.approx(second.value(key), rel=1e-6)
 
 
 def test_epoch_of_lowest_loss_is_selected(run, monkeypatch):
@@ -196,38 +179,24 @@ def test_documents_are_held_out_and_train_is_truncated(configure):
     assert len({split.fingerprint for split in all_splits}) == 3
 
 
-@pytest.mark.parametrize("source", ["synthetic:calibration", "squad:synthetic:dev", "QUESTIONS"])
-def test_question_set_is_read_as_its_passages(few_questions, source):
-    path = few_questions[0].partition("=")[2] if source == "QUESTIONS" else source
-    split = open_corpus(path)
-    assert len(set(split.documents())) > 1
-    assert "/" not in split.name
-
-
 @pytest.mark.parametrize(
     ("overrides", "error", "message"),
     [
         (["data.hold_out_articles=3", "data.calibration=null"], ConfigError, "data.hold_out_share"),
-        (["data.train=EMPTY"], DataError, "holds no text"),
         (["data.train=SINGLE", "model.sentence_task=nsp"], DataError, "single document"),
         (["data.train=[SINGLE,synthetic:train]", "data.calibration=SINGLE"], DataError, "trained on"),
-        (["model.sentence_task=order"], ConfigError, "model.sentence_task"),
         (["pretraining.masked=0.9", "pretraining.replaced=0.2"], ConfigError, "sum to more than 1"),
         (["encoder=words", "encoder.layers=null"], ConfigError, "words"),
-        (["encoder.init=random", "encoder.name=RUN"], ConfigError, "would not be loaded"),
     ],
     ids=lambda value: value[0].replace("/", "-") if isinstance(value, list) else "",
 )
-def test_invalid_settings_are_refused_before_training(
-    configure, tmp_path, pretrained, overrides, error, message
-):
-    (tmp_path / "empty.txt").write_text("\n\n  \n")
-    (tmp_path / "single.txt").write_text("Tarn keeps bees. It rains in Lomm.")
-    named = {"EMPTY": tmp_path / "empty.txt", "SINGLE": tmp_path / "single.txt", "RUN": pretrained}
-    for name, path in named.items():
-        overrides = [override.replace(name, str(path)) for override in overrides]
+def test_invalid_settings_are_refused_before_training(configure, tmp_path, overrides, error, message):
+    single = tmp_path / "single.txt"
+    single.write_text("Tarn keeps bees. It rains in Lomm.")
     with pytest.raises(error, match=message):
-        train(configure(*overrides), folder=tmp_path / "run")
+        train(
+            configure(*(word.replace("SINGLE", str(single)) for word in overrides)), folder=tmp_path / "run"
+        )
     assert not (tmp_path / "run" / "model" / "model.safetensors").exists()
 
 
@@ -253,27 +222,25 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
 # Starting from a pre-training run
 
 
-def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(run_of, pretrained, fine_tuning, spans):
-    for run in (run_of("denoising"), pretrained):
+def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(run_of, fine_tuning, spans):
+    for run in (run_of("denoising"), run_of("mlm")):
         parts = task.assemble(fine_tuning(run))
         trained = load_file(run / "model" / "model.safetensors")
         for name, value in parts.encoder.state_dict().items():
             assert torch.equal(value, trained[f"encoder.{name}"]), name
-    folder = pretrained / "model" / "encoder"
+    folder = run / "model" / "encoder"
     assert parts.tokenizer.get_vocab() == AutoTokenizer.from_pretrained(folder).get_vocab()
     assert AutoModel.from_pretrained(folder).config.hidden_size == parts.encoder.out_dim
-    record, origin = read_record(spans), read_record(pretrained)
-    assert record.status == "ok"
-    assert record.config["encoder"]["name"] == str(pretrained)
+    record, origin = read_record(spans), read_record(run)
+    assert (record.status, record.config["encoder"]["name"]) == ("ok", str(run))
     assert (record.encoder.model, record.encoder.seed) == ("mlm", origin.seed)
     assert record.encoder.run_hash == origin.run_hash
     table = runs_table([(spans, record)], columns=["model", "encoder", "f1"])
     assert table.rows[-1]["encoder"] == "mlm, seed 13"
 
 
-def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(
-    pretrained, fine_tuning, spans, tmp_path
-):
+def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(run_of, fine_tuning, spans, tmp_path):
+    pretrained = run_of("mlm")
     origin, started = read_record(pretrained), read_record(spans)
     records = [(spans, started)]
     for seed, trainer in ((14, {}), (15, {"epochs": 1})):
@@ -289,40 +256,148 @@ def test_systems_and_points_ignore_seed_and_path_of_the_pretrained_run(
     shutil.copytree(pretrained, tmp_path / "moved")
     original, moved = (fine_tuning(run) for run in (pretrained, tmp_path / "moved"))
     assert point_key(original) == point_key(moved)
-    assert sources(original)["encoder"] == read_record(pretrained).run_hash
+    assert sources(original)["encoder"] == origin.run_hash
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"status": "killed"}, r"not finished \(status 'killed'\).*--if-exists resume"),
-        ({"config": "span"}, r"a run of task span, not a pre-training run"),
-        ("no weights", r"has no weights.*train it again"),
-        ("two", r"matches 2 runs"),
-        ("none", r"matches 0 runs"),
+        ({"config": {"model": {"task": "span"}}}, r"a run of task span, not a pre-training run"),
+        ({}, r"has no weights.*train it again"),
     ],
-    ids=["unfinished", "answers", "published", "two", "none"],
+    ids=["unfinished", "answers", "published"],
 )
-def test_unusable_pretrained_run_is_refused_with_a_remedy(pretrained, tmp_path, change, message):
-    folder = shutil.copytree(pretrained, tmp_path / "mlm-1")
-    record, name = read_record(folder), str(folder)
-    if change == "no weights":
+def test_unusable_pretrained_run_is_refused_with_a_remedy(run_of, tmp_path, change, message):
+    folder = shutil.copytree(run_of("mlm"), tmp_path / "mlm-1")
+    record = read_record(folder)
+    write_record(folder, replace(record, **change | {"config": record.config | change.get("config", {})}))
+    if not change:
         shutil.rmtree(folder / "model")
-    elif change == "two":
-        shutil.copytree(pretrained, tmp_path / "mlm-2")
-        name = str(tmp_path / "mlm-*")
-    elif change == "none":
-        name = str(tmp_path / "nothing-*")
-    elif "config" in change:
-        write_record(folder, replace(record, config={**record.config, "model": {"task": "span"}}))
-    else:
-        write_record(folder, replace(record, **change))
     with pytest.raises(ConfigError, match=message):
-        pretrained_run(name)
+        pretrained_run(str(folder))
 
 
-def test_pretrained_run_accepts_a_glob_and_ignores_other_names(pretrained):
-    folder, record = pretrained_run(str(pretrained.parent / "ml?"))
-    assert (folder, record.model) == (pretrained, "mlm")
+def test_pretrained_run_is_named_by_a_glob_of_one(run_of):
+    run = run_of("mlm")
+    run_of("mlm_nsp")
+    assert pretrained_run(str(run.parent / "ml?"))[0] == run
     assert pretrained_run("bert-base-uncased") is None
-    assert pretrained_run(str(pretrained / "model" / "encoder")) is None
+    for pattern, count in (("mlm*", 2), ("nothing-*", 0)):
+        with pytest.raises(ConfigError, match=f"matches {count} runs"):
+            pretrained_run(str(run.parent / pattern))
+
+
+# Commands
+
+
+def test_ask_lists_masked_tokens_with_probabilities(qa_arch, run_of):
+    run, text = run_of("mlm"), "Tarn [MASK] nine [MASK]."
+    code, out, error = qa_arch("pretrain", "ask", run, text, "--top-k", "3", "--json")
+    assert code == 0, error
+    (table,) = json.loads(out)
+    assert [row["place"] for row in table["rows"]] == [1, 1, 1, 2, 2, 2]
+    predictor = load_predictor(run)
+    first, second = predictor.fill(text, 10**6)
+    shown = [(row["token"], row["probability"]) for row in table["rows"]]
+    assert shown == [*first[:3], *second[:3]]
+    assert sum(probability for _, probability in first) == pytest.approx(1, abs=1e-4)
+    assert first == sorted(first, key=lambda guess: -guess[1])
+    inputs = predictor.tokenizer(text, return_tensors="pt")
+    with torch.inference_mode():
+        hidden = predictor.model.encoder.backbone(**inputs)[0][:, [-3]]  # before the full stop and [SEP]
+        scores = predictor.model.scores(hidden)[0, 0].softmax(-1)
+    assert second[0][1] == pytest.approx(float(scores.max()), rel=1e-4)
+    assert second[0][0] == predictor.tokenizer.convert_ids_to_tokens(int(scores.argmax()))
+
+
+def test_causal_model_predicts_the_token_after_a_text(run_of, qa_arch):
+    run = run_of("causal")
+    code, out, error = qa_arch("pretrain", "ask", run, "Tarn keeps", "--top-k", "2")
+    assert (code, out.count("│     1 │")) == (0, 2), error
+    predictor = load_predictor(run)
+    (guesses,) = predictor.fill("Tarn keeps", 10**6)
+    table = predictor.table(Corpus("c", "c", "f", lambda: iter(["Tarn keeps bees"])), cache=False)
+    batch = recipe.collator(predictor.config, table)([0])
+    last = len(predictor.tokenizer("Tarn keeps", add_special_tokens=False)["input_ids"])
+    with torch.inference_mode():
+        scores = predictor.model(batch).tokens[0, last].softmax(-1)
+    assert guesses[0][1] == pytest.approx(float(scores.max()), rel=1e-4)
+
+
+def test_denoising_model_restores_a_text(run_of, qa_arch):
+    run, text = run_of("denoising"), "Tarn keeps [MASK]. On day 3 it"
+    code, out, error = qa_arch("pretrain", "ask", run, text, "--top-k", "3", "--json")
+    assert code == 0, error
+    rows, predictor = json.loads(out)[0]["rows"], load_predictor(run)
+    (texts,) = predictor.write(predictor.batch(text), 3)
+    assert [row["text"] for row in rows] == [predictor.decode(one.ids) for one in texts]
+    assert [row["perplexity"] for row in rows] == pytest.approx([math.exp(-one.score) for one in texts])
+    best, batch = texts[0], predictor.batch(text)
+    targets = torch.tensor([best.ids])
+    prefix = torch.tensor([[predictor.tokenizer.cls_token_id, *best.ids[:-1]]])
+    batch = replace(batch, prefix=prefix, targets=targets, counted=targets > 0, positions=None)
+    with torch.inference_mode():
+        logits = predictor.model(batch).tokens[0].log_softmax(-1)
+    log_p = logits.gather(1, torch.tensor(best.ids)[:, None]).mean()
+    assert best.score == pytest.approx(log_p.item(), rel=1e-4)
+
+
+def test_attention_of_the_decoder_is_inspected(run_of, qa_arch):
+    pytest.importorskip("qa_arch.extras.inspection", reason="the page is of another extra")
+    run, text = run_of("denoising"), "Tarn keeps [MASK]. It rains."
+    code, out, error = qa_arch("inspect", run, "--context", text, "--layer", "all", "--json")
+    assert code == 0, error
+    predictor, maps = load_predictor(run), json.loads(out)["attention"]
+    layers = range(1, len(predictor.model.decoder.blocks) + 1)
+    assert [one["layer"] for one in maps] == [f"{n} {kind}" for n in layers for kind in ("self", "cross")]
+    ((best,),) = predictor.write(predictor.batch(text))
+    to_pieces = predictor.tokenizer.convert_ids_to_tokens
+    written, read = to_pieces(best.ids), to_pieces(predictor.batch(text).ids[0].tolist())
+    for one in maps:
+        weights, is_self = np.array(one["weights"]), one["layer"].endswith("self")
+        assert [unit["text"] for unit in one["rows"]] == written
+        columns = ["(start)", *written[:-1]] if is_self else read
+        assert [unit["text"] for unit in one["columns"]] == columns
+        assert weights.sum(1) == pytest.approx(np.ones(len(written)), abs=1e-4)
+        assert not is_self or not np.triu(weights, 1).any()
+    code, _, error = qa_arch("inspect", run_of("mlm"), "--context", text)
+    assert (code, "has no decoder" in error) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("pretrain ask RUN bees", "the text has no [MASK]: put it where a token is missing"),
+        ("pretrain ask RUN " + "bees-" * 60 + "[MASK]", "tokens and the model reads 32: shorten it"),
+        ("pretrain ask CAUSAL [MASK]", "the text has a [MASK]: the model predicts what follows"),
+        ("pretrain ask SPANS [MASK]", "was not pre-trained on a corpus; name a run of model=pretrain"),
+        ("pretrain evaluate RUN", "data.dev"),
+        ("pretrain evaluate SPANS", "finds spans; score it with qa-arch evaluate --run"),
+        ("ask RUN --question Who? --context Ada.", "was pre-trained on a corpus"),
+        ("compare RUN COPY --split calibration", "finds no spans"),
+        ("evaluate --run RUN --data demo.json", "score it: qa-arch pretrain evaluate"),
+        ("train model=bert debug=fast encoder.name=RUN", "encoder.init=pretrained"),
+    ],
+)
+def test_commands_refuse_unusable_texts_and_runs(qa_arch, run_of, spans, tmp_path, arguments, message):
+    named = {"RUN": run_of("mlm"), "CAUSAL": run_of("causal"), "SPANS": spans, "COPY": tmp_path / "copy"}
+    if "COPY" in arguments:
+        shutil.copytree(named["RUN"], named["COPY"])
+    for name, path in named.items():
+        arguments = arguments.replace(name, str(path))
+    extra = [f"runs_dir={tmp_path}", "logger=none"] if arguments.startswith("train") else []
+    code, _, err = qa_arch(*arguments.split(), *extra)
+    assert code in (2, 4, 5), err
+    assert message in err
+    assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
+
+
+def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):
+    (tmp_path / "other.txt").write_text("Quill keeps bees.\n\nIt rains in Lomm.")
+    run = run_of("causal")
+    code, out, err = qa_arch("pretrain", "evaluate", "--json", run, "--data", tmp_path / "other.txt")
+    assert code == 0, err
+    point, record = json.loads(out)["tokens"], read_record(run)
+    assert point["perplexity"] == record.scores["other.txt"]["tokens"].metric("perplexity")
+    assert [command.split()[1] for command in next_steps([(run, record)])] == ["show"]

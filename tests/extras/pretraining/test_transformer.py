@@ -1,7 +1,5 @@
 """Our Transformer: equal to torch's layers and, with its weights, to BERT; usable like any encoder."""
 
-import json
-import logging
 import math
 
 import pytest
@@ -10,11 +8,9 @@ from families import new_encoder
 from torch import nn
 from transformers import BertConfig, BertModel
 
-from qa_arch.errors import ConfigError, UnavailableError
 from qa_arch.extras.pretraining.transformer import (
     Embeddings,
     EncoderBlock,
-    MultiHeadAttention,
     QaTransformerModel,
     TransformerEncoder,
     attention,
@@ -23,12 +19,8 @@ from qa_arch.extras.pretraining.transformer import (
     sinusoidal_positions,
 )
 from qa_arch.extras.pretraining.transformer_config import QaTransformerConfig
-from qa_arch.features import tokenizers
-from qa_arch.models.store import open_tokenizer
 from qa_arch.nn import encoder as core
-from qa_arch.nn.encoder import Encoder
 
-PAD = 0
 SIZES = {
     "vocab_size": 23,
     "hidden_size": 16,
@@ -38,18 +30,11 @@ SIZES = {
     "max_position_embeddings": 12,
     "initializer_range": 0.3,
 }
-NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 
 
 def tiny(**options) -> QaTransformerConfig:
-    return QaTransformerConfig(**SIZES | NO_DROPOUT | options)
-
-
-VARIANTS = [
-    tiny(pre_norm=pre_norm, positions=positions)
-    for pre_norm in (False, True)
-    for positions in ("learned", "sinusoidal")
-]
+    no_dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    return QaTransformerConfig(**SIZES | no_dropout | options)
 
 
 @pytest.fixture(autouse=True)
@@ -57,42 +42,21 @@ def _seed():
     torch.manual_seed(0)
 
 
-def variants(test):
-    return pytest.mark.parametrize(
-        "settings", VARIANTS, ids=lambda s: f"{'pre' if s.pre_norm else 'post'}-{s.positions}"
-    )(test)
-
-
-def random_ids(rows: int, length: int) -> torch.Tensor:
-    return torch.randint(3, SIZES["vocab_size"], (rows, length))
-
-
-def prefixes(lengths: list[int], width: int) -> torch.Tensor:
-    """Masks (rows, width) with this many real tokens per row."""
-    return torch.arange(width) < torch.tensor(lengths)[:, None]
-
-
-def heads(*lengths: int) -> list[torch.Tensor]:
-    """Queries, keys and values (2, 3, length, 5) that take gradients."""
-    return [torch.randn(2, 3, length, 5, requires_grad=True) for length in lengths]
+def padding(*lengths: int) -> torch.Tensor:
+    """Mask of rows with this many real tokens of 6."""
+    return padding_mask(torch.arange(6) < torch.tensor(lengths)[:, None])
 
 
 @pytest.mark.parametrize(
     "mask",
-    [
-        None,
-        padding_mask(prefixes([6, 2], 6)),
-        padding_mask(prefixes([4, 0], 6)),
-        look_ahead_mask(6)[:4],
-        look_ahead_mask(6)[2:] & padding_mask(prefixes([6, 0], 6)),
-    ],
+    [None, padding(6, 2), padding(4, 0), look_ahead_mask(6)[:4], look_ahead_mask(6)[2:] & padding(6, 0)],
     ids=["none", "padding", "a row of padding", "look-ahead", "both"],
 )
 def test_fused_attention_equals_plain_attention(mask):
     results = []
     for fused in (True, False):
         torch.manual_seed(0)
-        qkv = heads(4, 6, 6)
+        qkv = [torch.randn(2, 3, length, 5, requires_grad=True) for length in (4, 6, 6)]
         output, weights = attention(*qkv, mask, fused=fused)
         output.square().sum().backward()
         results.append([output, *(x.grad for x in qkv)])
@@ -101,16 +65,6 @@ def test_fused_attention_equals_plain_attention(mask):
     assert all(x.isfinite().all() for x in results[0])
     if mask is not None and not mask[-1].any():  # a token that attends to nothing gets zeros
         assert not output[1].any()
-
-
-def test_attention_dropout_is_active_only_in_training():
-    attend = MultiHeadAttention(tiny(attention_probs_dropout_prob=0.5))
-    x = torch.randn(2, 5, 16)
-    for fused in (True, False):
-        assert torch.equal(attend.eval()(x, fused=fused)[0], attend(x, fused=fused)[0])
-        assert not torch.allclose(attend.train()(x, fused=fused)[0], attend(x, fused=fused)[0])
-    weights = attend(x, fused=False)[1]
-    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="weights before dropout")
 
 
 @pytest.mark.parametrize("pre_norm", [False, True])
@@ -134,62 +88,27 @@ def test_blocks_equal_torch_layers(pre_norm):
     torch.testing.assert_close(ours(x, mask), theirs(x, src_mask=~mask), rtol=0, atol=1e-5)
 
 
-def test_position_of_the_norm_outside_the_blocks():
-    for settings in VARIANTS:
-        encoder = TransformerEncoder(settings)
-        assert isinstance(encoder.norm, nn.LayerNorm) == settings.pre_norm
-        assert isinstance(encoder.embeddings.norm, nn.LayerNorm) != settings.pre_norm
-        states = encoder(random_ids(2, 5))
-        torch.testing.assert_close(states.mean(-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
+def test_look_ahead_mask_hides_what_follows():
+    assert look_ahead_mask(3).int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
 
 
-@pytest.mark.parametrize("width", [6, 7])
-def test_sinusoidal_positions_match_section_3_5(width):
-    actual = sinusoidal_positions(40, width)
+def test_embeddings_with_sinusoidal_positions_match_sections_3_4_and_3_5():
+    actual = sinusoidal_positions(40, 7)
     for t in range(40):
-        for i in range(width):
-            angle = t / 10_000 ** (2 * (i // 2) / width)
+        for i in range(7):
+            angle = t / 10_000 ** (2 * (i // 2) / 7)
             assert actual[t, i].item() == pytest.approx((math.cos if i % 2 else math.sin)(angle), abs=1e-5)
-
-
-@variants
-def test_embeddings_add_position_and_segment(settings):
-    embeddings = Embeddings(settings)
-    ids, segments = random_ids(2, 5), torch.tensor([[0, 0, 1, 1, 1]]).expand(2, 5)
-    vectors = embeddings.tokens.weight[ids] + embeddings.segments.weight[segments]
-    if settings.positions == "learned":
-        vectors = vectors + embeddings.positions.weight[:5]
-    else:
-        vectors = (
-            vectors + 3 * embeddings.tokens.weight[ids] + sinusoidal_positions(5, 16)
-        )  # sqrt(16) = 1 + 3
-    torch.testing.assert_close(embeddings(ids, segments), embeddings.norm(vectors))
+    embeddings = Embeddings(tiny(positions="sinusoidal"))
+    ids, segments = torch.randint(3, 23, (2, 5)), torch.tensor([[0, 0, 1, 1, 1]]).expand(2, 5)
+    vectors = math.sqrt(16) * embeddings.tokens.weight[ids] + embeddings.segments.weight[segments]
+    torch.testing.assert_close(
+        embeddings(ids, segments), embeddings.norm(vectors + sinusoidal_positions(5, 16))
+    )
     torch.testing.assert_close(embeddings(ids), embeddings(ids, torch.zeros_like(ids)))
-    assert not embeddings.tokens.weight[PAD].any()
-
-
-@variants
-def test_padding_does_not_change_states(settings):
-    encoder = TransformerEncoder(settings)
-    ids, mask = random_ids(3, 9), prefixes([9, 4, 0], 9)
-    for fused in (True, False):
-        states = encoder(ids, mask, fused=fused)
-        assert states.isfinite().all()
-        torch.testing.assert_close(states[1:2, :4], encoder(ids[1:2, :4]), rtol=0, atol=1e-5)
-        torch.testing.assert_close(states[:1], encoder(ids[:1], mask[:1]), rtol=0, atol=1e-5)
-    states.square().sum().backward()
-    assert all(parameter.grad.isfinite().all() for parameter in encoder.parameters())
-
-
-@variants
-def test_look_ahead_mask_limits_tokens_to_their_past(settings):
-    stack, ids, mask = TransformerEncoder(settings), random_ids(1, 7), look_ahead_mask(7)
-    states = stack(ids, mask[None, None])
-    for t in range(7):
-        other = ids.clone()
-        other[0, t] = 3 + (ids[0, t] - 2) % 20
-        changed = (stack(other, mask[None, None]) - states).abs().amax(-1)[0] > 1e-5
-        assert changed.tolist() == [s >= t for s in range(7)]
+    before = TransformerEncoder(tiny(pre_norm=True))
+    assert before.embeddings.norm(ids) is ids, "pre-norm: the states are normalised at the end"
+    torch.testing.assert_close(before(ids).mean(-1), torch.zeros(2, 5), rtol=0, atol=1e-5)
+    assert not embeddings.tokens.weight[0].any(), "padding"
 
 
 # As an encoder
@@ -210,21 +129,14 @@ BERT_TO_OURS = {
 """Parts of weight names in ``BertModel`` -> ours, replaced in this order."""
 
 
-def windows() -> dict[str, torch.Tensor]:
-    """Three windows with padding and two segments."""
-    lengths, position = torch.tensor([9, 4, 1])[:, None], torch.arange(9).expand(3, 9)
-    return {
-        "input_ids": random_ids(3, 9) * (position < lengths),
-        "attention_mask": position < lengths,
-        "token_type_ids": ((position > 2) & (position < lengths)).long(),
-    }
-
-
 def test_hidden_states_and_attention_equal_bert():
     theirs = BertModel(BertConfig(**SIZES), add_pooling_layer=False).eval()
     for parameter in theirs.parameters():  # also those that BERT initialises to 0 or 1
         nn.init.normal_(parameter, std=0.3)
-    ours, state, inputs = QaTransformerModel(tiny()).eval(), {}, windows()
+    real, position = torch.arange(9) < torch.tensor([9, 4, 1])[:, None], torch.arange(9).expand(3, 9)
+    inputs = {"input_ids": torch.randint(3, 23, (3, 9)) * real, "attention_mask": real}
+    inputs["token_type_ids"] = ((position > 2) & real).long()
+    ours, state = QaTransformerModel(tiny()).eval(), {}
     for name, value in theirs.state_dict().items():
         for part, replacement in BERT_TO_OURS.items():
             name = name.replace(part, replacement)
@@ -240,38 +152,11 @@ def test_hidden_states_and_attention_equal_bert():
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 
-def test_loading_causes_no_warning_of_the_library(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    new_encoder(family="qa_transformer", layers=1, width=16, heads=2)
-    tokenizers.wordpiece(["bees"]).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_text('{"model_type": "registered_later"}')
-    open_tokenizer(str(tmp_path))
-    assert not caplog.records
-
-
-def test_its_settings_are_refused_by_other_families():
-    sizes = {"layers": 1, "width": 16, "heads": 2}
-    encoder = new_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
-    assert (encoder.config.positions, encoder.config.pre_norm) == ("sinusoidal", True)
-    with pytest.raises(ConfigError, match=r"encoder\.pre_norm: bert has no such choice"):
-        new_encoder(family="bert", pre_norm=False, **sizes)
-
-
-def test_invalid_config_is_a_one_line_error(tmp_path):
-    QaTransformerModel(tiny()).save_pretrained(tmp_path)
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"positions": "rotary"}))
-    with pytest.raises(UnavailableError, match=r"'positions' expected one of .*, got rotary") as caught:
-        new_encoder(name=str(tmp_path))
-    assert "\n" not in str(caught.value)
-
-
-def test_transformer_is_imported_on_first_use(tmp_path, monkeypatch):
+def test_transformer_is_imported_when_a_checkpoint_is_opened(tmp_path, monkeypatch):
     QaTransformerModel(tiny()).save_pretrained(tmp_path)
     imported: list[str] = []
     monkeypatch.setattr(core, "import_module", imported.append)
-    bert = new_encoder(family="bert", layers=1, width=16, heads=2)
-    Encoder.from_description(bert.describe())
+    new_encoder(family="bert", layers=1, width=16, heads=2)
     assert not imported
     assert new_encoder(name=str(tmp_path)).config.model_type == "qa_transformer"
     assert set(imported) == {"qa_arch.extras.pretraining.transformer"}

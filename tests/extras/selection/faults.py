@@ -45,7 +45,7 @@ FAULTS = (
           old="reverse(self.backwards(reverse(x, mask))[0], mask)",
           new="self.backwards(x.flip(1))[0].flip(1)"),
     Fault(name="scores in class order instead of candidate order", at="QuestionTypes.forward",
-          test="test_contract_selection::test_model_meets_the_contract",
+          test="test_contract_selection::test_loaded_run_reproduces_its_scores",
           old="torch.gather(logits, 1, batch.candidate)",
           new="torch.nn.functional.pad(logits, (0, batch.candidate.shape[1] - logits.shape[1]))"),
     Fault(name="the epoch chosen by another score", at="selection.recipe:fitting",

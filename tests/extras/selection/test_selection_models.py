@@ -1,15 +1,11 @@
 """The QA-LSTM family against its equations, text by text, and the losses by hand."""
 
 import math
-import re
 
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from qa_arch.config.compose import compose
-from qa_arch.config.schema import validate
-from qa_arch.errors import ConfigError
 from qa_arch.extras.selection.features import SelectionBatch
 from qa_arch.extras.selection.models import (
     AnswerAttention,
@@ -20,7 +16,6 @@ from qa_arch.extras.selection.models import (
     QaLstm,
     pool,
 )
-from qa_arch.nn.losses import build_loss
 
 MASK = torch.arange(5) < torch.tensor([5, 2, 1])[:, None]
 NEG_INF = -math.inf
@@ -46,31 +41,18 @@ def test_bilstm_is_one_lstm_per_direction():
         assert not result[row, length:].any()
 
 
-@pytest.mark.parametrize("encoder", ["bilstm", "subilstm"])
-def test_recurrence_in_bf16_runs_in_fp32(encoder):
-    """Under autocast a CPU without bf16 instructions has no LSTM at all."""
-    model, batch = new_model(encoder=encoder), two_questions()
-    with torch.autocast("cpu", torch.bfloat16):
-        half = model.hidden_states(batch.question, batch.question_mask)
-    assert torch.equal(half, model.hidden_states(batch.question, batch.question_mask))
-
-
 @pytest.mark.parametrize("how", ["head_tail", "mean", "max"])
 def test_pooling(how):
     h = states() - 2  # padding must not win a maximum
     pooled = pool(h.masked_fill(~MASK[..., None], 0.0), MASK, how)
     for row, length in enumerate(MASK.sum(1).tolist()):
         real = h[row, :length]
-        if how == "head_tail":
-            expected = torch.cat([real[-1, :3], real[0, 3:]])
-        elif how == "mean":
-            expected = real.mean(0)
-        else:
-            expected = real.amax(0)
+        ends = torch.cat([real[-1, :3], real[0, 3:]])
+        expected = {"head_tail": ends, "mean": real.mean(0), "max": real.amax(0)}[how]
         torch.testing.assert_close(pooled[row], expected)
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
+@pytest.mark.parametrize("width", [1, 3])
 def test_filter_covers_a_word_and_its_successors(width):
     convolution = Convolution(6, 4, width).double()
     h = states()
@@ -107,19 +89,26 @@ def new_model(**settings) -> QaLstm:
     return QaLstm(vectors, hidden=3, **settings).eval()
 
 
-def two_questions() -> SelectionBatch:
-    """Texts 0 and 1 as questions with 1 and 3 of the texts as candidates."""
+def make_batch(
+    index: list[int], candidate: list[list[int]], offered: list[list[int]], right: list[list[int]]
+) -> SelectionBatch:
+    """Texts ``index`` as questions, with the texts ``candidate`` as candidates."""
+    rows = torch.tensor(index)
     return SelectionBatch(
-        index=torch.arange(2),
-        question=TEXTS[:2],
-        question_mask=MASK[:2],
-        answer=TEXTS,
-        answer_mask=MASK,
-        candidate=torch.tensor([[2, 0, 0], [1, 2, 0]]),
-        offered=torch.tensor([[True, False, False], [True, True, True]]),
-        right=torch.zeros(2, 3, dtype=torch.bool),
-        weight=torch.ones(2),
+        **{"index": rows, "question": TEXTS[rows], "question_mask": MASK[rows]},
+        **{"answer": TEXTS, "answer_mask": MASK, "candidate": torch.tensor(candidate)},
+        **{"offered": torch.tensor(offered).bool(), "right": torch.tensor(right).bool()},
+        weight=torch.ones(len(rows)),
     )
+
+
+def two_questions() -> SelectionBatch:
+    return make_batch([0, 1], [[2, 0, 0], [1, 2, 0]], [[1, 0, 0], [1, 1, 1]], [[0, 0, 0]] * 2)
+
+
+def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
+    """One question; the losses read only ``right`` and ``offered``."""
+    return make_batch([0], [[0] * len(right)], [offered], [right])
 
 
 def test_score_is_the_cosine_of_the_pair():
@@ -133,27 +122,6 @@ def test_score_is_the_cosine_of_the_pair():
     for row, index, answer in [(0, 0, 2), (1, 0, 1), (1, 1, 2), (1, 2, 0)]:
         torch.testing.assert_close(scores[row, index], cosine_similarity(vectors[row], vectors[answer])[0])
     assert scores[0, 1:].tolist() == [NEG_INF, NEG_INF]
-
-
-def test_head_tail_pooling_of_a_convolution_is_refused():
-    with pytest.raises(ConfigError, match="no head and tail"):
-        new_model(pooling="head_tail", filters=4)
-
-
-def batch_of(right: list[int], offered: list[int]) -> SelectionBatch:
-    """One question of one word; the losses read only ``right`` and ``offered``."""
-    word, mask = torch.ones(1, 1, dtype=torch.int64), torch.ones(1, 1, dtype=torch.bool)
-    return SelectionBatch(
-        index=torch.zeros(1, dtype=torch.int64),
-        question=word,
-        question_mask=mask,
-        answer=word,
-        answer_mask=mask,
-        candidate=torch.zeros(1, len(right), dtype=torch.int64),
-        offered=torch.tensor([offered]).bool(),
-        right=torch.tensor([right]).bool(),
-        weight=torch.ones(1),
-    )
 
 
 @pytest.mark.parametrize(
@@ -192,28 +160,3 @@ def test_choice_loss_is_a_softmax_over_the_offered(right, offered, share):
     assert actual.item() == pytest.approx(-math.log(share), abs=1e-6)
     actual.sum().backward()
     assert torch.isfinite(scores.grad).all()
-
-
-@pytest.mark.parametrize(
-    ("model", "choice", "expected"),
-    [("qa_lstm/c", "hinge", HingeLoss(0.3)), ("question_types", "choice", ChoiceLoss())],
-)
-def test_naming_the_default_loss_changes_nothing(model, choice, expected):
-    default, named = (
-        validate(compose([f"model={model}", "selection.margin=0.3", *more]))
-        for more in ([], [f"loss={choice}"])
-    )
-    assert build_loss(default, margin=0.3) == build_loss(named, margin=0.3) == expected
-    assert named == default
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["loss=hinge"], "loss._target_: HingeLoss is a loss for task selection or classification"),
-        (["model=qa_lstm/c", "loss=hinge", "+loss.margin=1"], "unknown setting 'loss.margin'"),
-    ],
-)
-def test_invalid_selection_loss_is_refused(overrides, message):
-    with pytest.raises(ConfigError, match=re.escape(message)):
-        build_loss(validate(compose(overrides)), margin=0.2)

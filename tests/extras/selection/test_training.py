@@ -23,7 +23,6 @@ from qa_arch.extras.selection.manifest import Selection
 from qa_arch.extras.selection.rankers import main_class
 from qa_arch.extras.selection.recipe import paraphrase_scores, rank_of_right, selection_scores
 from qa_arch.extras.selection.sets import SelectionQuestion, selection_set
-from qa_arch.features.batches import BucketBatchSampler, EpochBatchSampler
 from qa_arch.features.vectors import WordVectors
 from qa_arch.training.run import train
 
@@ -43,13 +42,9 @@ def test_unknown_words_share_hashed_bucket_vectors():
     assert word_rows(with_buckets(KNOWN, 0, seed=1), 0)("lomm") == 0, "without buckets"
     np.testing.assert_array_equal(vectors.matrix, with_buckets(KNOWN, 5, seed=1).matrix)
     assert not np.array_equal(vectors.matrix, with_buckets(KNOWN, 5, seed=2).matrix)
-
-
-def test_random_vectors_do_not_depend_on_word_order():
     first, second = (random_vectors(words, 4, 3) for words in (["b", "A", "b"], ["a", "B"]))
     assert first.words == second.words == ("a", "b")
     np.testing.assert_array_equal(first.matrix, second.matrix)
-    assert not first.matrix[0].any()
 
 
 ANSWERS = [("a",), ("b", "b"), ("c", "c", "c"), ("d",), ("e",)]
@@ -81,7 +76,6 @@ def test_batch_holds_each_answer_once(table):
     assert batch.weight.tolist() == [1, 1]
     padding = CandidateCollator(table)([-2])
     assert (padding.index.tolist(), padding.weight.tolist()) == ([1], [0])
-    assert CandidateCollator(table, 1, 0)((0, [-1, 1])).weight.tolist() == [0, 1]
     assert [len(question) for question in table.questions] == [2, 1, 4], "longer texts are truncated"
     assert CandidateCollator(table).lengths.tolist() == [2, 2, 2]
 
@@ -118,29 +112,12 @@ def test_wrong_answers_depend_on_epoch_seed_and_row_only(table):
     assert [sampled(e, [0, 2]) for e in range(12)] != [sampled(e, [0, 2], other) for e in range(12)]
 
 
-def test_epoch_sampler_yields_epoch_and_rows():
-    sampler, plain = (
-        kind([3, 1, 2], batch_size=2, seed=5) for kind in (EpochBatchSampler, BucketBatchSampler)
-    )
-    for epoch in (0, 4):
-        sampler.set_epoch(epoch)
-        plain.set_epoch(epoch)
-        assert list(sampler) == [(epoch, rows) for rows in plain]
-
-
 SMALL = [
-    "model=qa_lstm/g",
-    "debug=fast",
-    "model.hidden=5",
+    *("model=qa_lstm/g", "debug=fast", "model.hidden=5", "glove.dim=6", "selection.margin=0.3"),
     "model.dropout=0.1",  # so that the random states matter
-    "glove.dim=6",
     "selection.negatives=1",  # so that each epoch's draw matters
-    "selection.margin=0.3",
-    "trainer.max_steps=-1",
-    "trainer.epochs=2",
-    "trainer.progress=false",
-    "trainer.checkpoint_minutes=1e-9",
-    "optim.lr=1e-2",
+    *("trainer.max_steps=-1", "trainer.epochs=2", "trainer.progress=false"),
+    *("trainer.checkpoint_minutes=1e-9", "optim.lr=1e-2"),
 ]
 
 
@@ -159,13 +136,11 @@ def test_resumed_run_equals_an_uninterrupted_one(run):
     record = uninterrupted.record
     assert record.epochs[0].windows == record.data["train"].questions > 5
     assert all(0 < epoch.train_loss < 0.3 + 2 for epoch in record.epochs)
-    assert all(math.isfinite(epoch.value("calibration_mrr")) for epoch in record.epochs)
-    for stop in (2, 6):  # in the first and the second epoch
-        with stopped_after(stop):
-            run(f"stopped{stop}")
-        resumed = run(f"stopped{stop}", resume=True)
-        assert resumed.results == uninterrupted.results
-        assert resumed.weights == uninterrupted.weights
+    with stopped_after(6):  # in the second epoch
+        run("stopped")
+    resumed = run("stopped", resume=True)
+    assert resumed.results == uninterrupted.results
+    assert resumed.weights == uninterrupted.weights
 
 
 def test_epoch_with_the_highest_mrr_is_kept(run, monkeypatch):
@@ -213,42 +188,22 @@ def test_rank_of_right(scores, right, rank):
 
 def test_selection_scores_average_over_questions():
     scores = selection_scores([1, 2, 4, None])
-    assert scores == {
-        "accuracy": 25.0,
-        "mrr": pytest.approx(100 * (1 + 1 / 2 + 1 / 4 + 0) / 4),
-        "questions": 4,
+    mrr = pytest.approx(100 * (1 + 1 / 2 + 1 / 4 + 0) / 4)
+    assert scores == {"accuracy": 25.0, "mrr": mrr, "questions": 4}
+
+
+def test_main_class_of_the_rules():
+    expected = {
+        **{
+            "Who painted the boats ?": "HUM",
+            "Where does Tarn live ?": "LOC",
+            "How does honey keep ?": "DESC",
+        },
+        **{"In what year was it built ?": "NUM", "What city lies behind the hill ?": "LOC"},
+        **{"Which famous singer came ?": "HUM", "Was it where they met ?": "DESC", "": "ENTY"},
+        "The ferry carried what ?": "ENTY",
     }
-
-
-@pytest.mark.parametrize(
-    ("question", "main"),
-    [
-        ("Who painted the boats ?", "HUM"),
-        ("To whom did Mira give them ?", "HUM"),
-        ("Where does Tarn live ?", "LOC"),
-        ("When did the ferry sink ?", "NUM"),
-        ("How many bees are there ?", "NUM"),
-        ("How does honey keep ?", "DESC"),
-        ("Why did it sink ?", "DESC"),
-        ("In what year was it built ?", "NUM"),
-        ("What city lies behind the hill ?", "LOC"),
-        ("Which famous singer came ?", "HUM"),
-        ("What did Mira paint ?", "ENTY"),
-        ("Was it where they met ?", "DESC"),
-        ("The ferry carried what ?", "ENTY"),
-        ("Name the isle .", "ENTY"),
-        ("", "ENTY"),
-    ],
-)
-def test_main_class_of_the_rules(question, main):
-    assert main_class(question.split()) == main
-
-
-def counted_area(scores: list[float], labels: list[bool]) -> float:
-    right = [score for score, label in zip(scores, labels, strict=True) if label]
-    wrong = [score for score, label in zip(scores, labels, strict=True) if not label]
-    wins = sum((a > b) + 0.5 * (a == b) for a in right for b in wrong)
-    return 100 * wins / (len(right) * len(wrong))
+    assert {question: main_class(question.split()) for question in expected} == expected
 
 
 def counted_accuracy(scores: list[float], labels: list[bool], threshold: float) -> float:
@@ -256,12 +211,14 @@ def counted_accuracy(scores: list[float], labels: list[bool], threshold: float) 
     return 100 * hits / len(scores)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_scores_match_counting(seed):
     rng = random.Random(seed)
     labels = [True, False, *(rng.random() < 0.4 for _ in range(rng.randrange(30)))]
     scores = [rng.choice((-0.4, 0.0, 0.2, 0.5, 0.9)) + 0.1 * rng.randrange(3) * label for label in labels]
     result = paraphrase_scores(scores, labels, 0.5)
+    right, wrong = ([s for s, label in zip(scores, labels, strict=True) if label == kind] for kind in (1, 0))
+    wins = sum((a > b) + 0.5 * (a == b) for a in right for b in wrong)
     best = max(counted_accuracy(scores, labels, threshold) for threshold in (*scores, 2.0))
     assert result == {
         "pairs": len(labels),
@@ -269,11 +226,7 @@ def test_scores_match_counting(seed):
         "threshold": 0.5,
         "accuracy": pytest.approx(counted_accuracy(scores, labels, 0.5)),
         "oracle_accuracy": pytest.approx(best),
-        "auroc": pytest.approx(counted_area(scores, labels)),
+        "auroc": pytest.approx(100 * wins / (len(right) * len(wrong))),
     }
-
-
-@pytest.mark.parametrize("label", [True, False])
-def test_auroc_is_none_for_a_single_label(label):
-    result = paraphrase_scores([0.1, 0.7], [label, label], 0.5)
-    assert (result["auroc"], result["accuracy"], result["oracle_accuracy"]) == (None, 50, 100)
+    single = paraphrase_scores([0.1, 0.7], [True, True], 0.5)
+    assert (single["auroc"], single["accuracy"], single["oracle_accuracy"]) == (None, 50, 100)

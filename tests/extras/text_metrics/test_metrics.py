@@ -22,22 +22,13 @@ CAT = "the cat is on the mat"
 
 
 @needs_libraries
-def test_bleu_2_worked_example() -> None:
+def test_bleu() -> None:
     # 4 of 4 words, 1 of 3 bigrams ("the cat"), 4 words against 6.
     by_definition = 100 * math.exp(1 - 6 / 4) * math.sqrt(4 / 4 * 1 / 3)
     assert bleu(["the cat on mat"], [[CAT]], order=2) == pytest.approx(by_definition)
-    assert round(by_definition, 2) == 35.02
-
-
-@needs_libraries
-def test_bleu_clips_counts() -> None:
     # Papineni et al. 2002, example 2: seven times "the" matches twice, the best of the two references.
     golds = ["The cat is on the mat.", "There is a cat on the mat."]
     assert bleu(["the the the the the the the"], [golds], order=1) == pytest.approx(100 * 2 / 7)
-
-
-@needs_libraries
-def test_bleu_is_corpus_level_with_any_number_of_golds() -> None:
     # Bigrams: 2 of 2 and 0 of 1; words 3 of 3 and 1 of 2; the nearest gold lengths are 3 and 2.
     value = bleu(["a red mill", "blue lamp"], [["a red mill"], ["lamp", "green lamp", "x y z w"]], order=2)
     assert value == pytest.approx(100 * math.sqrt(4 / 5 * 2 / 3))
@@ -60,10 +51,8 @@ def test_bleu_is_corpus_level_with_any_number_of_golds() -> None:
     ],
 )
 def test_rouge(text, golds, expected) -> None:
-    scores = rouge([text], [golds])
-    assert scores == pytest.approx(
-        dict(zip(("rouge_1", "rouge_2", "rouge_l"), (100 * e for e in expected), strict=True))
-    )
+    names = ("rouge_1", "rouge_2", "rouge_l")
+    assert rouge([text], [golds]) == pytest.approx({n: 100 * e for n, e in zip(names, expected, strict=True)})
 
 
 @needs_libraries
@@ -73,11 +62,7 @@ def test_rouge(text, golds, expected) -> None:
         # Examples from the literature: six matches in 6 chunks, in 1, and in 2 with precision 6/7.
         ("on the mat sat the cat", ["the cat sat on the mat"], 0.5),
         ("the cat sat on the mat", ["the cat sat on the mat"], 1 - 0.5 / 6**3),
-        (
-            "the cat was sat on the mat",
-            ["the cat sat on the mat"],
-            (10 * 6 / 7) / (1 + 9 * 6 / 7) * (1 - 0.5 / 27),
-        ),
+        ("the cat was sat on the mat", ["the cat sat on the mat"], 60 / 7 / (1 + 54 / 7) * (1 - 0.5 / 27)),
         ("Mills", ["mill"], 0.5),  # by stem; one chunk of one word
         ("mill", ["ferry", "mill"], 0.5),  # the best gold
         ("", ["mill"], 0),
@@ -87,67 +72,39 @@ def test_meteor(text, golds, expected) -> None:
     assert meteor([text], [golds]) == pytest.approx(100 * expected)
 
 
-def test_cider_by_hand() -> None:
-    # Four words of weight log 2 each. Question 1 agrees in 1- and 2-grams; question 2 in one of two words.
-    value = cider(["red mill", "red ferry"], [["red mill"], ["blue ferry"]])
-    assert value == pytest.approx(10 * (2 / 4 + (1 / 2) / 4) / 2)
-    # N-grams of all questions weigh nothing; those of no gold lengthen the prediction's vector.
-    assert cider(["mill", "mill"], [["mill"], ["mill"]]) == 0
-    # The golds of a question are averaged, not the best taken.
-    assert cider(["mill", "x"], [["mill", "lamp"], ["oar"]]) == pytest.approx(10 * (1 / 2 / 4) / 2)
+def test_cider_matches_the_paper() -> None:
+    """Eqs. 1 to 3, with normalised term frequencies."""
+    rng = random.Random(0)
+    known = ["red", "mill", "blue", "ferry", "lamp", "oar", "by", "the"]
+    texts = [rng.choices(known, k=rng.randint(0, 7)) for _ in range(30)]
+    predictions, references = texts[:8], [texts[8 + 2 * i : 10 + 2 * i] for i in range(8)]
 
+    def grams(tokens, n):
+        return Counter(tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1))
 
-def plain_cider(predictions, references):
-    """Eqs. 1 to 3 of the paper, verbatim, with normalised term frequencies."""
-
-    def grams(text, n):
-        tokens = text.split()
-        return [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
-
-    def vector(text, n, vocabulary):
-        counts = Counter(grams(text, n))
-        weights = []
+    def vector(tokens, n, vocabulary):
+        counts = grams(tokens, n)
         for gram in vocabulary:
             documents = sum(any(gram in grams(gold, n) for gold in row) for row in references)
-            share = counts[gram] / sum(counts.values()) if counts else 0
-            weights.append(share * math.log(len(references) / max(1, documents)))
-        return weights
+            idf = math.log(len(references) / max(1, documents))
+            yield counts[gram] / max(1, counts.total()) * idf
 
     total = 0.0
     for n in (1, 2, 3, 4):
-        texts = [*predictions, *(gold for row in references for gold in row)]
         vocabulary = sorted({gram for text in texts for gram in grams(text, n)})
         for text, row in zip(predictions, references, strict=True):
-            a = vector(text, n, vocabulary)
-            for gold in row:
-                b = vector(gold, n, vocabulary)
+            a, *golds = ([*vector(tokens, n, vocabulary)] for tokens in (text, *row))
+            for b in golds:
                 norm = math.hypot(*a) * math.hypot(*b)
                 total += sum(x * y for x, y in zip(a, b, strict=True)) / norm / len(row) / 4 if norm else 0
-    return 10 * total / len(predictions)
+    actual = cider([" ".join(text) for text in predictions], [[*map(" ".join, row)] for row in references])
+    assert actual == pytest.approx(10 * total / 8)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_cider_matches_the_paper(seed) -> None:
-    rng = random.Random(seed)
-    texts = [
-        " ".join(
-            rng.choices(["red", "mill", "blue", "ferry", "lamp", "oar", "by", "the"], k=rng.randint(0, 7))
-        )
-        for _ in range(30)
-    ]
-    predictions, references = texts[:8], [texts[8 + 2 * i : 10 + 2 * i] for i in range(8)]
-    assert cider(predictions, references) == pytest.approx(plain_cider(predictions, references))
-
-
-@pytest.mark.parametrize(
-    ("metric", "package"), [(bleu, "sacrebleu"), (rouge, "rouge_score"), (meteor, "nltk")]
-)
-def test_missing_library_names_the_install_command(metric, package, monkeypatch) -> None:
-    for name in [name for name in sys.modules if name.split(".")[0] == package]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, package, None)
+def test_missing_library_names_the_install_command(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
     with pytest.raises(UnavailableError, match=r"pip install -e '\.\[text\]'"):
-        metric(["a"], [["a"]])
+        bleu(["a"], [["a"]])
 
 
 @needs_libraries
@@ -165,9 +122,6 @@ def test_all_metrics_over_answerable_questions(gold_set) -> None:  # noqa: F811
     assert {"bleu_3", "bleu_4", "rouge_2"} <= set(scores)
     with pytest.raises(DataError, match="no answerable question has a prediction"):
         score(questions, {"q2": "lamp"})
-
-
-def test_answers_without_spaces_are_refused(gold_set) -> None:  # noqa: F811
     with pytest.raises(DataError, match=r"look like language zh, whose words no spaces separate"):
         score(gold_set({"q1": ["東京都"]}), {"q1": "東京"})
 
@@ -221,7 +175,7 @@ def test_perplexity_comes_from_the_n_best_file(evaluate, data, tmp_path):  # noq
     assert (code, json.loads(out)["text_metrics"]["perplexity"]) == (0, pytest.approx(4.0))
     code, _, err = evaluate(data, TEXTS, "--nbest", nbest)
     assert (code, "add --text-metrics" in err) == (2, True)
-    faults = ("mill", ["mill"], candidates(("mill", 1.5)), candidates(("mill", True)))
-    for fault in ({"q1": fault} for fault in faults):
-        code, _, err = evaluate(data, TEXTS, "--text-metrics", "--nbest", write(tmp_path / "bad.json", fault))
+    for wrong in ("mill", candidates(("mill", 1.5))):
+        bad = write(tmp_path / "bad.json", {"q1": wrong})
+        code, _, err = evaluate(data, TEXTS, "--text-metrics", "--nbest", bad)
         assert (code, "bad.json: q1: " in err) == (4, True)
