@@ -151,3 +151,11 @@ def test_special_tokens_and_padding_have_no_effect():
         (model(changed).start, model(changed).null), (model(inputs).start, model(inputs).null), strict=True
     ):
         assert torch.equal(actual, expected)
+
+
+def test_dropout_applies_to_words_and_pointer_input():
+    model, inputs = make(dropout=0.0, pointer_dropout=0.0).train(), batch()
+    assert torch.equal(model(inputs).start, model(inputs).start)
+    for part in ("dropout", "pointer_dropout"):
+        model = make(**{"dropout": 0.0, "pointer_dropout": 0.0, part: 0.5}).train()
+        assert not torch.equal(model(inputs).start, model(inputs).start)

@@ -285,3 +285,17 @@ def test_reliability_by_hand():
     assert result.observed == pytest.approx([0, 0.5, 1])
     assert result.count.tolist() == [1, 2, 2]
     assert result.ece == pytest.approx((5 + 2 * 35 + 2 * 2.5) / 5)
+
+
+def answered_odds(rng, questions=600):
+    """Null odds, F1 of the best spans and answerability."""
+    answerable = rng.random(questions) < 0.6
+    return rng.normal(np.where(answerable, -1.0, 1.0), 2.0), answerable * rng.random(questions), answerable
+
+
+def test_smooth_threshold_varies_less_with_the_questions():
+    rng, deviations = np.random.default_rng(4), []
+    for width in (None, 0.15):
+        fits = [fit_threshold(*(c.tolist() for c in answered_odds(rng)), None, width) for _ in range(40)]
+        deviations.append(np.std(fits))
+    assert deviations[1] < 0.8 * deviations[0]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qa_arch import effects as effects_of
 from qa_arch.data.question_sets import question_set as build_set
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import area_values, auroc_values, fit_threshold
@@ -445,3 +446,30 @@ def test_sets_too_small_for_a_measure_are_refused(make_run, question_set, qa_arc
     make_run("b", questions, model="proposed")
     code, _, error = qa_arch("compare", folder, "--baseline", "bert", "--measure", measure)
     assert (code, message in error) == (5, True)
+
+
+def test_unfinished_run_is_left_out_with_a_note(two_seeds, qa_arch, make_run, question_set):
+    folder, *_ = two_seeds
+    before = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])[0]
+    unfinished = make_run("late", question_set(), model="good", seed=3, status="running", scores={}, data={})
+    (table,) = json.loads(qa_arch("compare", folder, "--baseline", "poor", "--json")[1])
+    note = f"left out, no scores of dev yet: {unfinished} (running)"
+    assert table == {**before, "notes": [*before["notes"], note]}
+    assert effects_of(folder, "poor").notes[-1] == note
+    result = qa_arch("compare", f"{folder}/poor-*", f"{folder}/[gl]*", "--json")
+    assert json.loads(result[1])[0]["notes"][-1] == note
+    with pytest.raises(RunError, match=r"no scores of dev \(status running"):
+        effects_of(unfinished, "good")
+
+
+def test_components_are_the_standard_errors_of_the_variance(with_articles):
+    _, a, b = with_articles
+    (row,) = [
+        row for row in effects_table(samples_of([a, b], "dev"), a.label, components=True).rows if "p" in row
+    ]
+    variance = samples_of([a, b], "dev").contrast({a.label: -1, b.label: 1}, "f1").variance
+    errors = [row[f"se_{key}"] for key in ("units", "interaction", "seeds", "calibration", "total")]
+    interaction = sum(part.interaction for part in variance.seeds)
+    parts = (variance.unit_variance, interaction, variance.seed_variance, 0.0, variance.total)
+    assert errors == pytest.approx(np.sqrt(parts), abs=1e-5)
+    assert row["freedom"] == pytest.approx(variance.freedom, abs=1e-5)

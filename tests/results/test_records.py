@@ -5,7 +5,9 @@ import errno
 import json
 import math
 import os
+import random
 from dataclasses import replace
+from datetime import datetime
 from itertools import cycle
 from pathlib import Path
 
@@ -406,3 +408,24 @@ def test_terminal_escapes_in_a_record_are_not_printed(runs, call, monkeypatch):
         code, out, err = call(command)
         assert code != 70
         assert not [escape for escape in ("\x1b]", "\x1b[2J", "\x07") if escape in out + err]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(15))
+def test_damaged_question_rows_are_never_a_bug(runs, call, seed, qa_arch, tmp_path):
+    """150 files with changed bytes, or with a column of other values; none ends in exit 70."""
+    rng, path = random.Random(seed), runs / "worse" / QUESTIONS
+    content, columns = path.read_bytes(), read_questions(path.parent)
+    values = (["a"], {"a": 1}, b"\xff", None, math.inf, math.nan, 2**62, -1, "x", True, datetime(2026, 1, 1))
+    for number in range(10):
+        if number % 2:
+            damaged = bytearray(content)
+            for _ in range(rng.choice([1, 1, 3, 20])):
+                damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+            path.write_bytes(damaged)
+        else:
+            name, value = rng.choice(list(columns)), rng.choice(values)
+            pq.write_table(pa.table(columns | {name: [value] * len(columns["id"])}), path)
+        for command in ("show", "compare", "baseline", "tables"):
+            assert call(command)[0] in (0, 5)
+        assert qa_arch("report", runs, "--out", tmp_path / "report.html")[0] in (0, 5)

@@ -341,3 +341,27 @@ def test_committed_records_are_reported_against_a_baseline(qa_arch, tmp_path):
     page, with_rows = (tmp_path / "r.html").read_text(), [s for s in value["sets"] if s["runs"]]
     assert "<tbody></tbody>" not in page, "no table without rows"
     assert page.count('aria-label="Calibration as CSV"') == len(with_rows) < len(value["sets"])
+
+
+@pytest.mark.slow
+def test_page_of_200_runs_of_full_dev_is_below_30_mb(make_run, question_set, tmp_path):
+    """Every run has its own answers and null odds, the part that does not compress."""
+    questions = question_set(copies=1762)
+    first = make_run("run-000", questions, seed=0)
+    record, rows = find_runs([first])[0][1], read_questions(first)
+    passages = np.unique([example.context for example in questions.examples], return_inverse=True)[1]
+    for seed in range(1, 200):
+        rng, folder = np.random.default_rng(seed), first.parent / f"run-{seed:03}"
+        order = np.empty(len(questions), int)  # of answers to questions about the same passage
+        for passage in np.unique(passages):
+            order[passages == passage] = rng.permutation(np.flatnonzero(passages == passage))
+        shuffled = {
+            key: [rows[key][i] for i in order] for key in ("exact", "f1", "abstained", "start", "end")
+        }
+        write_record(folder, replace(record, seed=seed, model=f"model-{seed % 10}"))
+        write_questions(folder, rows | shuffled | {"null_odds": rng.normal(0, 5, len(questions))})
+    report = write_report(find_runs([first.parent]), tmp_path / "r.html", questions=questions)
+    assert report.path.stat().st_size == report.bytes < 30e6
+    value, packs = page_parts(report.path)
+    assert len(value["runs"]) == 200
+    assert sum("run" in name for name in packs) == 200

@@ -237,3 +237,13 @@ def test_zeros_and_frozen_layers_persist_while_the_next_step_is_trained(sparse, 
     unchanged = {name for name in after if torch.equal(after[name], old[name])}
     assert {name for name in after if "embeddings" in name or ".layer.0." in name} <= unchanged
     assert not {name for name in after if ".layer.1." in name and name.endswith("weight")} & unchanged
+
+
+def test_encoders_without_removable_parts_are_refused(batch):
+    mpnet = tiny("mpnet")
+    with pytest.raises(ConfigError, match="mpnet: heads can be removed in only 0 of its 3 layers"):
+        Pruner(mpnet, batch_for(mpnet, batch)).of("heads")
+    sizes = {**SIZES, "vocab_size": 50, "embedding_size": 8, "type_vocab_size": 2}
+    albert = Encoder.from_description({"model_type": "albert", **sizes})
+    with pytest.raises(ConfigError, match="albert: its 2 layers share their weights"):
+        keep_layers(albert, [0], batch)

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -148,3 +149,35 @@ def test_check_names_what_differs(monkeypatch, corrupt, reason):
     verdict = kernels.check("cpu", 4, torch.get_float32_matmul_precision())
     assert verdict == "" if corrupt is None else reason in verdict
     assert ("(fp32, steps=2, B=2, Q=3)" in verdict) == bool(corrupt)
+
+
+@pytest.mark.slow
+def test_one_rank_checks_for_all(tmp_path):
+    log = tmp_path / "log"
+    code = f"import time; open({str(log)!r}, 'a').write('x'); time.sleep(2.5); {PASSES}"
+    verdicts: list[str] = []
+
+    def rank() -> None:
+        verdicts.append(recorded_verdict(FACTS, program(code), folder=tmp_path / "kernels"))
+
+    ranks = [threading.Thread(target=rank) for _ in range(3)]
+    for thread in ranks:
+        thread.start()
+    for thread in ranks:
+        thread.join(60)
+    assert verdicts == [""] * 3
+    assert log.read_text() == "x"
+
+
+@pytest.mark.parametrize(("factor", "passed"), [(1.0, True), (1.001, False)])
+def test_check_allows_for_rounding_in_wide_layers(monkeypatch, factor, passed):
+    monkeypatch.setattr(kernels, "SIZES", ({"steps": 9, "B": 4, "Q": 8},))
+    monkeypatch.setattr(kernels, "EXACT", 1e-7)  # less than the plain loop itself loses in fp32
+
+    def recurrence(*arguments):
+        return factor * kernels.match_lstm.recur_plain(
+            *(x.float() if x.is_floating_point() else x for x in arguments)
+        )
+
+    monkeypatch.setattr(autograd, "recur_fused", recurrence)
+    assert (kernels.check("cpu", 64, "highest") == "") == passed

@@ -2,7 +2,7 @@
 
 import pickle
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -337,3 +337,44 @@ def test_denoising_batch_predicts_the_text_from_a_noisy_one(paired):
         assert [token for token in noisy if token != paired.mask_token] == [2, *visible]
         assert alone.ids[0].tolist() == noisy, "the same in every batch, process or worker"
         assert not batch.noised[row][~real].any()
+
+
+def bounds(rows) -> list[int]:
+    """Corpus position of the first token of each row, and the end."""
+    return np.cumsum([0, *map(len, rows)]).tolist()
+
+
+def sentence_begins(table: LanguageTable) -> list[int]:
+    """Corpus position of the first token of each sentence that starts within a block."""
+    begins = zip(range(len(table)), bounds(contents(table))[:-1], strict=True)
+    return [begin + at for row, begin in begins for at in table.sentence_starts(row).tolist()]
+
+
+def test_pair_blocks_hold_whole_sentences_of_one_document(tokenizer):
+    texts = [encoded(tokenizer, text) for text in DOCUMENTS]
+    tokens, borders = list(chain(*texts)), bounds(texts)
+    long = pack(CORPUS, tokenizer, max_length=150, pairs=True)
+    begins = sorted({*sentence_begins(long), *borders[:-1]})
+    sentences = [text[a:b] for text in DOCUMENTS for a, b in sentence_spans(text)]
+    for begin, sentence in zip(begins, sentences, strict=True):
+        actual, expected = (tokenizer.decode(ids) for ids in (tokens[begin:], encoded(tokenizer, sentence)))
+        assert actual.lstrip().startswith(expected.strip()[:6])
+    table = pack(CORPUS, tokenizer, max_length=40, pairs=True)
+    room, rows = 40 - tokenizer.num_special_tokens_to_add(pair=True), contents(table)
+    assert list(chain(*rows)) == tokens
+    for row, (begin, end) in enumerate(pairwise(bounds(rows))):
+        assert end - begin <= room
+        assert borders[table.document(row)] <= begin < end <= borders[table.document(row) + 1]
+        # A block ends with its document or before a sentence that does not fit.
+        following = next((at for at in [*begins, borders[-1]] if at > end), end)
+        assert end in borders or following - begin > room
+    assert {*sentence_begins(table)} < {*begins}
+
+
+def test_chunk_size_does_not_matter_and_large_ids_are_stored(bert, monkeypatch):
+    expected = contents(pack(CORPUS, bert))
+    monkeypatch.setattr(packing, "CHUNK", 1)
+    assert contents(pack(CORPUS, bert)) == expected
+    large = tokenizers.wordpiece([f"word{n}" for n in range(70_000)])
+    table = pack(corpus_of("word69999 word3"), large)
+    assert table.content(0).tolist() == [70_004, 8, large.sep_token_id]

@@ -7,8 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 import torch
-from transformers import BartConfig, BartForConditionalGeneration
+from transformers import AlbertConfig, AlbertModel, BartConfig, BartForConditionalGeneration
 
+from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.denoising import Denoiser, noised, write
 from qa_arch.extras.pretraining.manifest import Denoising, Noise
 from qa_arch.extras.pretraining.models import LanguageBatch
@@ -199,3 +200,9 @@ def test_written_texts_equal_those_of_transformers(theirs, ours, batch, beams):
         assert [one.ids for one in single] == [one.ids for one in texts[row]]
     assert len(lengths) > 1
     assert LIMIT in lengths
+
+
+def test_encoder_with_narrow_embeddings_is_refused():
+    config = AlbertConfig(vocab_size=23, embedding_size=8, hidden_size=16, num_attention_heads=4)
+    with torch.device("meta"), pytest.raises(ConfigError, match="albert are narrower than its states"):
+        Denoiser(Encoder(AlbertModel(config, add_pooling_layer=False)))

@@ -8,9 +8,11 @@ from families import new_encoder
 from torch import nn
 from transformers import BertConfig, BertModel
 
+from qa_arch.errors import ConfigError
 from qa_arch.extras.pretraining.transformer import (
     Embeddings,
     EncoderBlock,
+    MultiHeadAttention,
     QaTransformerModel,
     TransformerEncoder,
     attention,
@@ -160,3 +162,21 @@ def test_transformer_is_imported_when_a_checkpoint_is_opened(tmp_path, monkeypat
     assert not imported
     assert new_encoder(name=str(tmp_path)).config.model_type == "qa_transformer"
     assert set(imported) == {"qa_arch.extras.pretraining.transformer"}
+
+
+def test_attention_dropout_is_active_only_in_training():
+    attend = MultiHeadAttention(tiny(attention_probs_dropout_prob=0.5))
+    x = torch.randn(2, 5, 16)
+    for fused in (True, False):
+        assert torch.equal(attend.eval()(x, fused=fused)[0], attend(x, fused=fused)[0])
+        assert not torch.allclose(attend.train()(x, fused=fused)[0], attend(x, fused=fused)[0])
+    weights = attend(x, fused=False)[1]
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 5), msg="weights before dropout")
+
+
+def test_its_settings_are_refused_by_other_families():
+    sizes = {"layers": 1, "width": 16, "heads": 2}
+    encoder = new_encoder(family="qa_transformer", positions="sinusoidal", pre_norm=True, **sizes)
+    assert (encoder.config.positions, encoder.config.pre_norm) == ("sinusoidal", True)
+    with pytest.raises(ConfigError, match=r"encoder\.pre_norm: bert has no such choice"):
+        new_encoder(family="bert", pre_norm=False, **sizes)

@@ -160,3 +160,12 @@ def test_choice_loss_is_a_softmax_over_the_offered(right, offered, share):
     assert actual.item() == pytest.approx(-math.log(share), abs=1e-6)
     actual.sum().backward()
     assert torch.isfinite(scores.grad).all()
+
+
+@pytest.mark.parametrize("encoder", ["bilstm", "subilstm"])
+def test_recurrence_in_bf16_runs_in_fp32(encoder):
+    """Under autocast a CPU without bf16 instructions has no LSTM at all."""
+    model, batch = new_model(encoder=encoder), two_questions()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = model.hidden_states(batch.question, batch.question_mask)
+    assert torch.equal(half, model.hidden_states(batch.question, batch.question_mask))
