@@ -387,7 +387,7 @@ FAULTS = (
           test="test_relabelled_weights_are_refused",
           old="name in state and state[name].dtype != own.dtype", new="False"),
     Fault(name="integers pass for a checkpoint's weights", at="require_floats",
-          test="test_relabelled_checkpoint_is_refused",
+          test="test_damaged_weights_are_refused",
           old="kind not in FLOATS", new="False"),
     Fault(name="a described model of any size is built", at="bounded",
           test="test_width_of_the_recorded_model_is_limited_by_its_files",

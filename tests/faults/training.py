@@ -199,7 +199,7 @@ FAULTS = (
           old="task.reassemble(config, sets, reader, trusted)",
           new="task.assemble(config, trusted, teacher)"),
     Fault(name="windows of a run with init_from are kept where its parent's are", at="start:started",
-          test="test_windows_are_kept_where_the_run_says",
+          test="test_no_epochs_score_the_model_as_it_is_and_more_train_it",
           old="reader.config = replace(reader.config, features=config.features)", new="pass"),
     Fault(name="model of init_from trained without dropout", at="start:make_trainable",
           test="test_model_is_trained_with_dropout_and_gradient_checkpointing",

@@ -209,11 +209,9 @@ def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
 
     monkeypatch.setattr(wandb, "init", init)
     monkeypatch.delenv("WANDB_MODE")
+    places = [("online", "a", "a"), ("online", "a", "a"), ("online", "a", "b"), ("online", "b", "a")]
     for mode, project, folder in (
-        ("online", "a", "a"),
-        ("online", "a", "a"),
-        ("online", "a", "b"),
-        ("online", "b", "a"),
+        *places,
         ("offline", "b", "a"),
         ("offline", "b", "a"),
         ("online", "b", "a"),
@@ -229,17 +227,14 @@ def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
     assert started[-1] == new, "wandb reads the variable itself"
 
 
-@pytest.mark.parametrize("kind", ["csv", "tensorboard"])
-def test_runs_that_log_into_one_folder_have_a_subfolder_each(configure, tmp_path, kind):
-    if kind == "tensorboard":
-        pytest.importorskip("tensorboard")
-    config = configure(f"logger={kind}", f"logger.save_dir={tmp_path}/logs")
+def test_runs_that_log_into_one_folder_have_a_subfolder_each(configure, tmp_path):
+    config = configure("logger=csv", f"logger.save_dir={tmp_path}/logs")
     for run in ("a/bert", "b/bert", "a/bert"):
         with loggers.open_loggers(config, tmp_path / run) as (logger,):
             logger.log_metrics({"x": 1.0}, 1)
     places = sorted((tmp_path / "logs").iterdir())
     assert [place.name.rpartition("-")[0] for place in places] == ["bert", "bert"]
-    assert all(any((place / kind).rglob("*.*")) for place in places)
+    assert all(any((place / "csv").rglob("*.*")) for place in places)
 
 
 def test_wandb_gets_no_text_of_the_data_set_unless_asked(run_training, few_questions, monkeypatch):
