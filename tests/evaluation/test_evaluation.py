@@ -91,30 +91,26 @@ def calibrated_record(folder, prior, questions=INVENTED, fit="exact"):
     return read_record(folder)
 
 
-@pytest.mark.parametrize("prior", [None, 0.1, 0.9])
-def test_threshold_and_probability_are_fitted_for_the_prior(prior, tmp_path):
-    record = calibrated_record(tmp_path, prior)
+@pytest.mark.parametrize(("prior", "fit"), [(None, "exact"), (0.9, "exact"), (0.5, "smooth")])
+def test_threshold_and_probability_are_fitted_for_the_prior(prior, fit, tmp_path):
+    record = calibrated_record(tmp_path, prior, fit=fit)
     rows = load_questions(tmp_path, record, CALIBRATION)
     columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
-    assert record.threshold.value == pytest.approx(fit_threshold(*columns, prior))
+    width = 0.15 if fit == "smooth" else None
+    assert record.threshold.value == pytest.approx(fit_threshold(*columns, prior, width))
+    assert width is None or record.threshold.value != pytest.approx(fit_threshold(*columns, prior))
     fitted = fit_answerability(rows.null_odds, rows.answerable, prior)
     assert (record.answerability.slope, record.answerability.intercept) == pytest.approx(fitted, rel=1e-3)
-    assert (record.threshold.prior, record.answerability.prior) == (prior, prior)
+    assert (record.threshold.prior, record.answerability.prior, record.threshold.width) == (
+        prior,
+        prior,
+        width,
+    )
     assert (record.threshold.fitted_on, record.answerability.fitted_on) == (CALIBRATION, CALIBRATION)
     note = "" if prior is None else f", its unanswerable questions counted as {prior:.0%}"
+    note += ", F1 smoothed over 0.15 s.d. of the null odds" if width else ""
     table = runs_table([(tmp_path, record)], split=CALIBRATION)
     assert f"null threshold fitted on calibration{note}" in table.notes
-
-
-def test_smooth_fit_is_recorded_and_noted(tmp_path):
-    record = calibrated_record(tmp_path, 0.5, fit="smooth")
-    rows = load_questions(tmp_path, record, CALIBRATION)
-    columns = rows.null_odds.tolist(), rows.span_f1.tolist(), rows.answerable.tolist()
-    assert record.threshold.width == 0.15
-    assert record.threshold.value == pytest.approx(fit_threshold(*columns, 0.5, 0.15))
-    assert record.threshold.value != pytest.approx(fit_threshold(*columns, 0.5))
-    (note,) = [n for n in runs_table([(tmp_path, record)], split=CALIBRATION).notes if "fitted on" in n]
-    assert note.endswith("counted as 50%, F1 smoothed over 0.15 s.d. of the null odds")
 
 
 @pytest.mark.parametrize(("answerable", "kind"), [(True, "answerable"), (False, "unanswerable")])
@@ -139,9 +135,8 @@ def test_forced_auc_is_span_f1_plus_auroc():
     assert scores["calibration_auroc"] == pytest.approx(100 * ordered.mean())
     total = scores["calibration_forced_f1"] + scores["calibration_auroc"]
     assert scores["calibration_forced_auc"] == pytest.approx(total)
-    all_answerable = replace(
-        INVENTED, examples=tuple(e for e in INVENTED.examples if e.answerable), protocol="1.1"
-    )
+    examples = tuple(e for e in INVENTED.examples if e.answerable)
+    all_answerable = replace(INVENTED, examples=examples, protocol="1.1")
     outputs = SimpleNamespace(best_predictions=predictions(all_answerable))
     scores = task.validation_scores(all_answerable, outputs)
     assert scores["calibration_forced_auc"] == scores["calibration_f1"]
@@ -266,10 +261,10 @@ RECORD = Path("runs/checkpoints/tiny-electra")
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Folder with a checkpoint and three question sets."""
+    """Folder with a checkpoint and two question sets."""
     folder = tmp_path_factory.mktemp("checkpoint-runs")
-    for split, seed in (("dev", 1), ("calibration", 1), ("train", 2)):
-        write_json(folder / f"{split}.json", write(generate(1, 4, seed, split)))
+    for split in ("dev", "calibration"):
+        write_json(folder / f"{split}.json", write(generate(1, 4, 1, split)))
     texts = [text for e in generate(1, 4, 1, "dev").examples for text in (e.question, e.context)]
     make_checkpoint("electra", folder / "tiny-electra", texts, max_position_embeddings=96)
     return folder
@@ -305,36 +300,28 @@ def test_checkpoint_gets_record_files_and_table_row(work, qa_arch):
 
 
 def test_loaded_checkpoint_answers_as_it_was_scored(work, qa_arch):
-    """From its record it uses the recorded threshold and windows, from its own folder the defaults."""
-    options = ("--folder", "fitted", "--calibration", "calibration.json", "--set", "features.max_length=64")
+    """From its record it uses the fitted threshold and windows, from its own folder the defaults."""
+    options = ("--calibration", "calibration.json", "--set", "features.max_length=64")
     assert qa_arch("adopt", "tiny-electra", *options)[0] == 0
-    assert qa_arch("evaluate", "--run", "fitted", "--data", "dev.json")[0] == 0
-    record, predictions = read_record("fitted"), json.loads(Path("fitted/predictions.json").read_text())
-    qa = load("fitted", device="cpu")
+    assert qa_arch("evaluate", "--run", RECORD, "--data", "dev.json")[0] == 0
+    record, predictions = read_record(RECORD), json.loads((RECORD / "predictions.json").read_text())
+    qa = load(RECORD, device="cpu")
     assert qa.null_threshold == record.threshold.value != 0
     examples = generate(1, 4, 1, "dev").examples
     answers = qa([e.question for e in examples], [e.context for e in examples])
     assert {e.id: answer.text for e, answer in zip(examples, answers, strict=True)} == predictions
     plain = load("tiny-electra", device="cpu")
-    assert plain.null_threshold == 0
-    assert plain.config.features.max_length == 96
+    assert (plain.null_threshold, plain.config.features.max_length) == (0, 96)
     answer = plain(examples[0].question, examples[0].context, null_threshold=math.inf)
     assert examples[0].context[answer.start : answer.end] == answer.text != ""
-
-
-def test_threshold_is_fitted_on_the_calibration_set(work, qa_arch):
-    assert qa_arch("adopt", "tiny-electra", "--calibration", "calibration.json")[0] == 0
-    assert qa_arch("evaluate", "--run", str(RECORD), "--data", "dev.json")[0] == 0
-    record = read_record(RECORD)
     assert record.threshold.fitted_on == "calibration"
-    fitted, plain = (record.scores["calibration"][name] for name in ("calibrated", "threshold_0"))
+    fitted, unfitted = (record.scores["calibration"][name] for name in ("calibrated", "threshold_0"))
     assert fitted.threshold == record.threshold.value == record.scores["dev"]["calibrated"].threshold
-    assert fitted.f1 == max(point.f1 for point in (fitted, plain))
+    assert fitted.f1 >= unfitted.f1
     assert record.facts("calibration").titles == tuple(sorted(generate(1, 4, 1, "calibration").titles))
-    assert not (RECORD / "sets" / "calibration" / "predictions.json").exists()
     code, _, err = qa_arch("evaluate", "--run", "tiny-electra", "--data", "calibration.json")
     assert (code, "settings or calibration" in err) == (5, True)
-    code, _, err = qa_arch("evaluate", "--run", str(RECORD), "--data", "calibration.json")
+    code, _, err = qa_arch("evaluate", "--run", RECORD, "--data", "calibration.json")
     assert (code, "shares 1 article" in err) == (4, True)
 
 
