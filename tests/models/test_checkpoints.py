@@ -61,11 +61,6 @@ def case(request, tmp_path_factory) -> Case:
     return Case(request.param, str(make_checkpoint(request.param, folder, PAIR_TEXTS)))
 
 
-@pytest.fixture(scope="session")
-def predictor(case):
-    return load_predictor(case.folder, device="cpu", settings=SETTINGS)
-
-
 def windows(predictor) -> Batch:
     examples = [Example(str(n), question, context) for n, (question, context) in enumerate(PAIRS)]
     table = predictor.table(question_set("pairs", examples, "2.0"), cache=False)
@@ -99,7 +94,8 @@ def logits_of(predictor, batch: Batch) -> SpanLogits:
         return predictor.model(batch)
 
 
-def test_windows_and_logits_match_the_library(case, predictor):
+def test_windows_and_logits_match_the_library(case):
+    predictor = load_predictor(case.folder, device="cpu", settings=SETTINGS)
     batch, (encoded, (start, end)) = windows(predictor), expected(case)
     assert len(batch) > len(PAIRS)
     assert torch.equal(batch.ids, encoded["input_ids"])
@@ -121,8 +117,11 @@ def test_windows_and_logits_match_the_library(case, predictor):
 
 
 @pytest.mark.parametrize("case", ["deberta-v2"], indirect=True)
-def test_lower_precision_changes_scores_little(case, predictor):
-    low = load_predictor(case.folder, device="cpu", precision="bf16", settings=SETTINGS)
+def test_lower_precision_changes_scores_little(case):
+    predictor, low = (
+        load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)
+        for precision in ("fp32", "bf16")
+    )
     batch = windows(predictor)
     exact, moved = logits_of(predictor, batch), logits_of(low, batch)
     assert moved.start.dtype == torch.float32
