@@ -10,7 +10,6 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from stops import stopped_after
 
 from qa_arch.data.question_sets import passage_title
 from qa_arch.data.splits import load_splits
@@ -23,7 +22,7 @@ from qa_arch.qa.files import mass_abstention
 from qa_arch.records import BatchSizes, read_record, write_record
 from qa_arch.results.systems import load_questions
 from qa_arch.training import ranks, run
-from qa_arch.training.checkpoint import LAST, discard
+from qa_arch.training.checkpoint import LAST, KeepLast, discard
 from qa_arch.types import Candidate, Prediction
 
 
@@ -223,27 +222,45 @@ def memory(before_step):
 
 
 def test_auto_matches_a_run_at_the_size_it_settles_on(run_training, memory, caplog):
-    """Also when it is resumed, which tries no other size."""
     fixed = run_training(*SIZES, "trainer.micro_batch=2", name="fixed")
     memory(rows=3)
-    auto = (*AUTO, "trainer.checkpoint_minutes=1e-9")
     with caplog.at_level("WARNING", "qa_arch"):
-        with stopped_after(1):
-            run_training(*auto)
-        resumed = run_training(*auto, resume=True)
-    assert resumed.record.batch == BatchSizes(micro=2, accumulate=4, devices=1, global_size=8)
+        auto = run_training(*AUTO)
+    assert auto.record.batch == BatchSizes(micro=2, accumulate=4, devices=1, global_size=8)
     warnings = [message for message in caplog.messages if message.startswith("out of memory")]
     assert len(warnings) == 2
     assert "trainer.micro_batch=2, accumulated 4 times" in warnings[-1]
-    assert resumed.weights == fixed.weights
-    assert resumed.record.scores == fixed.record.scores
-    assert [epoch.step for epoch in resumed.record.epochs] == [epoch.step for epoch in fixed.record.epochs]
+    assert auto.weights == fixed.weights
+    assert auto.record.scores == fixed.record.scores
+    assert [epoch.step for epoch in auto.record.epochs] == [epoch.step for epoch in fixed.record.epochs]
 
 
 def test_twins_that_do_not_fit_are_out_of_memory(run_training, memory):
     """One window is half of a pair."""
     memory(rows=1)
     assert run_training(*AUTO, "loss=twins", "loss.twin_likeness=0.01").record.status == "oom"
+
+
+@pytest.mark.slow
+def test_resumed_run_keeps_its_micro_batch(run_training, memory, monkeypatch):
+    memory(rows=4)
+    uninterrupted = run_training(*AUTO, name="uninterrupted")
+    with monkeypatch.context() as patch:
+        save = KeepLast._save
+
+        def save_and_stop(self, trainer):
+            save(self, trainer)
+            if trainer.accumulate_grad_batches == 2:  # the size that fits
+                raise KeyboardInterrupt
+
+        patch.setattr(KeepLast, "_save", save_and_stop)
+        with pytest.raises(KeyboardInterrupt):
+            run_training(*AUTO, "trainer.checkpoint_minutes=1e-9")
+    memory(rows=4, after=0)
+    resumed = run_training(*AUTO, resume=True)
+    assert resumed.record.batch == BatchSizes(micro=4, accumulate=2, devices=1, global_size=8)
+    assert resumed.record.batch == uninterrupted.record.batch
+    assert resumed.weights == uninterrupted.weights
 
 
 @pytest.mark.parametrize(
