@@ -227,8 +227,8 @@ def step_on_two_ranks(tmp_path) -> Callable[[list[tuple[str, Any, Any, list[Any]
         from ranks import run_ranks
 
         torch.save(models, tmp_path / "models.pt")
-        run_ranks("step", 2, tmp_path)
-        return [json.loads((tmp_path / f"step-2-{rank}.json").read_text()) for rank in range(2)]
+        run_ranks(2, tmp_path)
+        return [json.loads((tmp_path / f"step-{rank}.json").read_text()) for rank in range(2)]
 
     return step
 

@@ -63,7 +63,7 @@ class Hub:
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
         self.server.shutdown()
@@ -161,7 +161,6 @@ class _Handler(BaseHTTPRequestHandler):
         return None
 
     def entries(self, folder: Path) -> list[dict[str, Any]]:
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
         return [
             {
                 "type": "file",
@@ -169,20 +168,15 @@ class _Handler(BaseHTTPRequestHandler):
                 "size": p.stat().st_size,
                 "oid": _oid(p),
             }
-            for p in files
+            for p in sorted(folder.rglob("*"))
+            if p.is_file()
         ]
 
     def info(self, kind: str, name: str, revision: str | None) -> None:
         if folder := self.open(kind, name, revision or "main"):
             files = [{"rfilename": entry["path"]} for entry in self.entries(folder)]
-            facts = {
-                "id": name,
-                "sha": self.hub.commit(folder),
-                "siblings": files,
-                "tags": [],
-                "private": False,
-            }
-            self.answer(200, facts)
+            facts = {"id": name, "sha": self.hub.commit(folder), "siblings": files}
+            self.answer(200, facts | {"tags": [], "private": False})
 
     def tree(self, kind: str, name: str, revision: str, below: str | None) -> None:
         if folder := self.open(kind, name, revision):
@@ -231,23 +225,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.answer(200, {})
 
     def preupload(self, kind: str, name: str) -> None:
-        files = json.loads(self.content)["files"]
-        self.answer(
-            200,
-            {"files": [{"path": f["path"], "uploadMode": "regular", "shouldIgnore": False} for f in files]},
-        )
+        paths = [file["path"] for file in json.loads(self.content)["files"]]
+        files = [{"path": path, "uploadMode": "regular", "shouldIgnore": False} for path in paths]
+        self.answer(200, {"files": files})
 
     def commit(self, kind: str, name: str) -> None:
         lines = [json.loads(line) for line in self.content.splitlines()]
-        files = {
-            line["value"]["path"]: base64.b64decode(line["value"]["content"])
-            for line in lines
-            if line["key"] == "file"
-        }
-        oid = self.hub.add(kind, name, files)
-        self.answer(
-            200, {"commitOid": oid, "commitUrl": f"{self.hub.url}/{name}/commit/{oid}", "success": True}
-        )
+        files = [line["value"] for line in lines if line["key"] == "file"]
+        oid = self.hub.add(kind, name, {file["path"]: base64.b64decode(file["content"]) for file in files})
+        url = f"{self.hub.url}/{name}/commit/{oid}"
+        self.answer(200, {"commitOid": oid, "commitUrl": url, "success": True})
 
 
 def _oid(path: Path) -> str:

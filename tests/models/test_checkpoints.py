@@ -11,14 +11,13 @@ from typing import NamedTuple
 import pytest
 import torch
 from broken_records import change_json
-from checkpoints import CONFIGS, make_checkpoint, make_tokenizer, relabel
+from checkpoints import CONFIGS, make_checkpoint, relabel
 from families import new_encoder
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from tokenizers import processors
 from transformers import (
     AutoConfig,
-    AutoModel,
     AutoModelForMaskedLM,
     AutoModelForQuestionAnswering,
     AutoTokenizer,
@@ -27,7 +26,6 @@ from transformers import (
 
 from qa_arch.data.question_sets import question_set
 from qa_arch.errors import ConfigError, RunError, UnavailableError
-from qa_arch.features import tokenizers
 from qa_arch.features.batches import Collator
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint, record_folder
 from qa_arch.models.span_checkpoint import load_span_checkpoint
@@ -63,11 +61,6 @@ def case(request, tmp_path_factory) -> Case:
     return Case(request.param, str(make_checkpoint(request.param, folder, PAIR_TEXTS)))
 
 
-@pytest.fixture(scope="session")
-def predictor(case):
-    return load_predictor(case.folder, device="cpu", settings=SETTINGS)
-
-
 def windows(predictor) -> Batch:
     examples = [Example(str(n), question, context) for n, (question, context) in enumerate(PAIRS)]
     table = predictor.table(question_set("pairs", examples, "2.0"), cache=False)
@@ -101,7 +94,8 @@ def logits_of(predictor, batch: Batch) -> SpanLogits:
         return predictor.model(batch)
 
 
-def test_windows_and_logits_match_the_library(case, predictor):
+def test_windows_and_logits_match_the_library(case):
+    predictor = load_predictor(case.folder, device="cpu", settings=SETTINGS)
     batch, (encoded, (start, end)) = windows(predictor), expected(case)
     assert len(batch) > len(PAIRS)
     assert torch.equal(batch.ids, encoded["input_ids"])
@@ -122,20 +116,12 @@ def test_windows_and_logits_match_the_library(case, predictor):
     torch.testing.assert_close(logits.null_end, end.gather(1, at_cls)[:, 0], rtol=0, atol=1e-6)
 
 
-def test_window_logits_are_the_same_alone_and_in_a_batch(predictor):
-    batch = windows(predictor)
-    together = logits_of(predictor, batch)
-    examples = [Example("0", *PAIRS[0])]
-    table = predictor.table(question_set("p", examples, "2.0"), cache=False)
-    alone = logits_of(predictor, Collator(table, labels=False)([0]))
-    width = alone.start.shape[1]
-    torch.testing.assert_close(alone.start[0], together.start[0, :width], rtol=0, atol=1e-5)
-    torch.testing.assert_close(alone.null[0], together.null[0], rtol=0, atol=1e-5)
-
-
-@pytest.mark.parametrize("case", ["bert", "deberta-v2"], indirect=True)
-def test_lower_precision_changes_scores_little(case, predictor):
-    low = load_predictor(case.folder, device="cpu", precision="bf16", settings=SETTINGS)
+@pytest.mark.parametrize("case", ["deberta-v2"], indirect=True)
+def test_lower_precision_changes_scores_little(case):
+    predictor, low = (
+        load_predictor(case.folder, device="cpu", precision=precision, settings=SETTINGS)
+        for precision in ("fp32", "bf16")
+    )
     batch = windows(predictor)
     exact, moved = logits_of(predictor, batch), logits_of(low, batch)
     assert moved.start.dtype == torch.float32
@@ -143,8 +129,6 @@ def test_lower_precision_changes_scores_little(case, predictor):
     assert 0 < error < 0.15
     heads = [child for child in low.model.model.children() if child is not low.model.backbone]
     assert {p.dtype for head in heads for p in head.parameters()} == {torch.float32}
-    for answer, other in zip(low.predict(PAIRS), predictor.predict(PAIRS), strict=True):
-        assert answer.null_odds == pytest.approx(other.null_odds, abs=1.5)
 
 
 LONG = "Mira paints red boats in the harbour of Velmora, and Old Tarn keeps nine bees. " * 8
@@ -176,56 +160,40 @@ def hub(bert, tmp_path, monkeypatch):
     return model
 
 
-def test_checkpoint_names_are_recognised(bert, tmp_path, monkeypatch):
+def test_checkpoint_names_are_recognised(bert, folder, tmp_path, monkeypatch):
+    """A folder with a record is a run."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").mkdir()
+    (folder / "run.json").write_text("{}")
     assert names_checkpoint(bert)
     assert names_checkpoint("deepset/roberta-base-squad2")
     for other in ("runs", "runs/mistyped", "mistyped", "a/b/c", "../mistyped/x", tmp_path / "x", ".hidden/x"):
         assert not names_checkpoint(other), other
-
-
-@pytest.mark.parametrize(
-    ("name", "owner"),
-    [
-        ("distilbert-base-cased-distilled-squad", "distilbert"),
-        ("distilbert-base-uncased-distilled-squad", "distilbert"),
-        ("bert-large-cased-whole-word-masking-finetuned-squad", "google-bert"),
-        ("bert-large-uncased-whole-word-masking-finetuned-squad", "google-bert"),
-    ],
-)
-def test_ids_that_once_had_no_owner_are_read_from_their_owner(hub, name, owner):
-    assert names_checkpoint(name)
-    assert record_folder(name).as_posix() == f"{owner}/{name}"
-    with pytest.raises(UnavailableError, match=f"^{owner}/{name}: neither"):
-        open_checkpoint(name)
-
-
-def test_folder_with_a_record_is_a_run(folder):
-    (folder / "run.json").write_text("{}")
     assert not names_checkpoint(folder)
 
 
+def test_ids_that_once_had_no_owner_are_read_from_their_owner(hub):
+    name = "distilbert-base-cased-distilled-squad"
+    assert names_checkpoint(name)
+    assert record_folder(name).as_posix() == f"distilbert/{name}"
+    with pytest.raises(
+        UnavailableError, match=f"^distilbert/{name}: neither a local folder nor .* the network"
+    ):
+        open_checkpoint(name)
+
+
 def test_hub_id_is_read_from_the_cache(hub):
+    """Also in the revision that was scored."""
     files = open_checkpoint("velmora/tiny")
     assert (files.revision, files.name) == (COMMIT, "tiny")
     assert record_folder("velmora/tiny").as_posix() == "velmora/tiny"
-    predictor = load_predictor("velmora/tiny", device="cpu")
-    assert predictor.record.model == "tiny"
-    assert predictor.record.config["encoder"]["name"] == "velmora/tiny"
-    assert predictor.record.config["model"]["revision"] == COMMIT
-
-
-def test_scored_revision_is_read_again(hub):
+    record = load_predictor("velmora/tiny", device="cpu").record
+    assert (record.model, record.config["encoder"]["name"]) == ("tiny", "velmora/tiny")
+    assert record.config["model"]["revision"] == COMMIT
     shutil.copytree(hub / "snapshots" / COMMIT, hub / "snapshots" / ("a" * 40))
     (hub / "refs" / "main").write_text("a" * 40)
     assert open_checkpoint("velmora/tiny").revision == "a" * 40
     assert open_checkpoint("velmora/tiny", COMMIT).folder.name == COMMIT
-
-
-def test_unreachable_hub_is_an_error(hub):
-    with pytest.raises(UnavailableError, match=r"velmora/other: neither a local folder nor .* the network"):
-        open_checkpoint("velmora/other")
 
 
 def test_changed_checkpoint_folder_is_refused(folder, bert):
@@ -237,47 +205,26 @@ def test_changed_checkpoint_folder_is_refused(folder, bert):
         open_checkpoint(folder, before)
 
 
-def test_pickle_is_never_opened(folder):
-    (folder / "model.safetensors").unlink()
-    torch.save({}, folder / "pytorch_model.bin")
-    with pytest.raises(UnavailableError, match=r"holds no model\.safetensors; .* can run code"):
-        load_predictor(folder, device="cpu")
-
-
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        ({"weight_map": {"qa_outputs.bias": "weights.bin"}, "metadata": {}}, "names 'weights.bin'"),
+        (
+            {"weight_map": {"qa_outputs.bias": "pytorch_model.bin"}, "metadata": {}},
+            "names 'pytorch_model.bin'",
+        ),
         ({"weight_map": {"x": "../../e.safetensors"}, "metadata": {}}, "names '../../e.safetensors'"),
-        ({"weight_map": {"x": 3}, "metadata": {}}, "names 3; only safetensors"),
         ({"weight_map": {}}, "is not a weight index"),
     ],
 )
 def test_weight_index_may_only_name_safetensors_in_its_folder(folder, index, message):
     (folder / "model.safetensors").unlink()
+    torch.save({"qa_outputs.bias": torch.zeros(2)}, folder / "pytorch_model.bin")
+    with pytest.raises(UnavailableError, match=r"holds no model\.safetensors; .* can run code"):
+        load_predictor(folder, device="cpu")
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    torch.save({"qa_outputs.bias": torch.zeros(2)}, folder / "weights.bin")
     for load in (lambda: load_predictor(folder, device="cpu"), lambda: new_encoder(name=str(folder))):
         with pytest.raises(RunError, match=f"index.json: {re.escape(message)}"):
             load()
-
-
-@pytest.mark.parametrize(
-    ("change", "kind"),
-    [
-        ({"hidden_act": "os.system"}, UnavailableError),
-        ({"num_hidden_layers": 10**6}, UnavailableError),
-        ({"num_labels": 2000}, UnavailableError),
-        ({"dtype": math.inf}, UnavailableError),
-        ({"deep": json.loads("[" * 500 + "]" * 500)}, RunError),
-    ],
-)
-def test_unusable_configuration_error_is_one_line(folder, change, kind):
-    change_json(folder / "config.json", **change)
-    for load in (lambda: load_predictor(folder, device="cpu"), lambda: new_encoder(name=str(folder))):
-        with pytest.raises(kind) as caught:
-            load()
-        assert str(caught.value).count("\n") == 0
 
 
 def test_checkpoint_cannot_choose_its_attention(folder, monkeypatch):
@@ -292,31 +239,29 @@ def test_checkpoint_cannot_choose_its_attention(folder, monkeypatch):
 def test_checkpoint_code_is_never_run(folder, tmp_path):
     classes = {"AutoConfig": "trap.Config", "AutoModelForQuestionAnswering": "trap.Model"}
     (folder / "trap.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    for kind in ("bert", "unheard-of"):
-        change_json(folder / "config.json", model_type=kind, auto_map=classes)
-        if kind == "bert":
-            load_predictor(folder, device="cpu")
-        else:
-            marks = {"tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Tokenizer", None]}}
-            change_json(folder / "tokenizer_config.json", **marks)
-            for load in (load_predictor, open_tokenizer, lambda place: new_encoder(name=place)):
-                with pytest.raises(UnavailableError, match="qa_arch never runs a checkpoint's code"):
-                    load(str(folder))
+    change_json(folder / "config.json", auto_map=classes)
+    load_predictor(folder, device="cpu")
+    change_json(folder / "config.json", model_type="unheard-of")
+    marks = {"tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Tokenizer", None]}}
+    change_json(folder / "tokenizer_config.json", **marks)
+    for load in (load_predictor, open_tokenizer, lambda place: new_encoder(name=place)):
+        with pytest.raises(UnavailableError, match="qa_arch never runs a checkpoint's code"):
+            load(str(folder))
     assert not (tmp_path / "ran").exists()
 
 
 def assert_refused(folder: Path, message: str, error: type[Exception] = ConfigError) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=message) as caught:
         load_span_checkpoint(open_checkpoint(folder))
+    assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("model_class", [AutoModel, AutoModelForMaskedLM])
-def test_model_without_a_trained_span_head_is_refused(model_class, tmp_path):
-    folder = make_checkpoint("bert", tmp_path / "bare", TEXTS, model_class=model_class)
+def test_model_without_a_trained_span_head_is_refused(tmp_path):
+    folder = make_checkpoint("bert", tmp_path / "bare", TEXTS, model_class=AutoModelForMaskedLM)
     assert_refused(folder, r"no trained span head .* qa-arch train encoder\.name=")
 
 
-@pytest.mark.parametrize("prefix", ["_orig_mod.", "module._orig_mod.", "model.", "base_model.model."])
+@pytest.mark.parametrize("prefix", ["module._orig_mod.", "base_model.model."])
 def test_weights_of_a_wrapped_model_are_read(folder, tmp_path, prefix, caplog):
     """As a span model and as an encoder; what is saved again has the usual names."""
     caplog.set_level(logging.INFO, "qa_arch")
@@ -346,20 +291,18 @@ def test_adapter_without_its_base_model_is_named(bert, tmp_path):
                 load(place)
 
 
-def test_truncated_weights_are_refused(folder):
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:999])
+def test_damaged_weights_are_refused(folder):
+    """Truncated, not finite, or relabelled as integers."""
+    place = folder / "model.safetensors"
+    whole = place.read_bytes()
+    state = {name: value.clone() for name, value in load_file(place).items()}
+    place.write_bytes(whole[:999])
     assert_refused(folder, "its weights cannot be read", UnavailableError)
-
-
-def test_weights_that_are_not_finite_are_refused(folder):
-    state = load_file(folder / "model.safetensors")
     state["qa_outputs.bias"].fill_(float("nan"))
-    save_file(state, folder / "model.safetensors", {"format": "pt"})
+    save_file(state, place, {"format": "pt"})
     assert_refused(folder, r"qa_outputs\.bias is not finite", UnavailableError)
-
-
-def test_relabelled_checkpoint_is_refused(folder):
-    relabel(folder / "model.safetensors", "I32", "query.weight")
+    place.write_bytes(whole)
+    relabel(place, "I32", "query.weight")
     assert_refused(folder, r"query\.weight holds I32", UnavailableError)
     with pytest.raises(UnavailableError, match=r"query\.weight holds I32"):
         new_encoder(name=str(folder))
@@ -372,10 +315,10 @@ def test_relabelled_checkpoint_is_refused(folder):
         ({"intermediate_size": 7}, UnavailableError, r"has the shape \(.*\), and config\.json asks for \(7"),
         ({"hidden_size": 10**6}, UnavailableError, "far larger than its files"),
         ({"num_hidden_layers": -1}, UnavailableError, "num_hidden_layers: -1"),
-        ({"hidden_size": 0}, UnavailableError, "cannot be"),
-        ({"num_attention_heads": -1}, UnavailableError, "cannot be"),
         ({"pad_token_id": 10**6}, UnavailableError, "Padding_idx"),
         ({"return_dict": False}, UnavailableError, "cannot be"),
+        ({"hidden_act": "os.system"}, UnavailableError, "os.system"),
+        ({"deep": json.loads("[" * 500 + "]" * 500)}, RunError, "config.json"),
         ({"model_type": "bart"}, ConfigError, "'bart' is an encoder-decoder"),
         ({"model_type": "layoutlmv3"}, ConfigError, "'layoutlmv3' also reads bbox"),
         ({"model_type": "vit"}, ConfigError, "no question-answering class for 'vit'"),
@@ -386,7 +329,7 @@ def test_configuration_that_makes_no_working_model_is_refused(folder, values, er
     """As a span model and, unless it is sound but scores no spans, as an encoder."""
     change_json(folder / "config.json", **values)
     assert_refused(folder, message, error)
-    if error is UnavailableError:
+    if error is not ConfigError:
         with pytest.raises(error, match=message):
             new_encoder(name=str(folder))
 
@@ -397,43 +340,27 @@ def test_model_that_reads_padding_is_refused(folder):
     assert_refused(folder, "copy: fnet reads a text differently next to padding")
 
 
-def test_tokenizer_without_cls_is_refused(folder):
-    tokenizers.build("words", TEXTS, 300).save_pretrained(folder)
-    assert_refused(folder, r"do not begin with a \[CLS\] token")
+def retokenize(folder: Path, single: str, pair: str) -> None:
+    """Give the checkpoint a tokenizer with these templates."""
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]", "[MASK]")]
+    backend = tokenizer.backend_tokenizer
+    backend.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=specials)
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
+    PreTrainedTokenizerFast(tokenizer_object=backend, **names).save_pretrained(folder)
 
 
-def test_cls_after_the_text_is_refused(folder, bert):
-    """As in XLNet."""
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A [SEP] [CLS]",
-        pair="$A [SEP] $B [SEP] [CLS]",
-        special_tokens=[("[CLS]", tokenizer.cls_token_id), ("[SEP]", tokenizer.sep_token_id)],
-    )
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer.backend_tokenizer, cls_token="[CLS]", sep_token="[SEP]", pad_token="[PAD]"
-    ).save_pretrained(folder)
+def test_null_is_read_at_the_cls_token(folder):
+    """Not simply at the first token. After the text, as in XLNet, it is refused."""
+    retokenize(folder, "[MASK] [CLS] $A [SEP]", "[MASK] [CLS] $A [SEP] $B:1 [SEP]:1")
+    assert load_span_checkpoint(open_checkpoint(folder)).model.null_at == 1
+    retokenize(folder, "$A [SEP] [CLS]", "$A [SEP] $B [SEP] [CLS]")
     assert_refused(folder, r"do not begin with a \[CLS\] token.*cls_token is '\[CLS\]'")
 
 
-def test_null_is_read_at_the_cls_token(folder, bert):
-    """Not simply at the first token."""
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    specials = [(token, tokenizer.convert_tokens_to_ids(token)) for token in ("[CLS]", "[SEP]", "[MASK]")]
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
-        single="[MASK] [CLS] $A [SEP]", pair="[MASK] [CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=specials
-    )
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "pad_token": "[PAD]"}
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend_tokenizer, **names).save_pretrained(folder)
-    assert load_span_checkpoint(open_checkpoint(folder)).model.null_at == 1
-
-
-@pytest.mark.parametrize("family", ["roberta", "bert"])
-def test_tokenizer_without_segments_gives_none(folder, family):
+def test_tokenizer_without_segments_gives_none(folder):
     """The library's call would use zeros, as did the training of such a checkpoint."""
-    make_tokenizer(family, TEXTS, size=300).save_pretrained(folder)
-    if family == "bert":
-        change_json(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
+    change_json(folder / "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     loaded = load_span_checkpoint(open_checkpoint(folder))
     assert loaded.model.has_segments
     assert not loaded.segments
@@ -447,23 +374,15 @@ def test_tokenizer_of_another_model_is_refused(tmp_path):
     assert_refused(folder, f"^{folder}: no tokenizer for", UnavailableError)
 
 
-@pytest.mark.parametrize(
-    ("family", "sizes", "length"),
-    [
-        ("bert", {"max_position_embeddings": 96}, 96),
-        ("roberta", {"max_position_embeddings": 98}, 96),
-        ("bert", {"max_position_embeddings": 512}, 384),
-    ],
-)
-def test_windows_shrink_to_the_length_of_the_model(tmp_path, family, sizes, length):
-    folder = make_checkpoint(family, tmp_path / "model", TEXTS, **sizes)
+@pytest.mark.parametrize(("family", "positions", "length"), [("roberta", 98, 96), ("bert", 512, 384)])
+def test_windows_shrink_to_the_length_of_the_model(tmp_path, family, positions, length):
+    folder = make_checkpoint(family, tmp_path / "model", TEXTS, max_position_embeddings=positions)
     predictor = load_predictor(folder, device="cpu")
     windows = predictor.config.features
     assert (windows.max_length, windows.stride, windows.max_question) == (length, length // 3, length // 6)
     assert predictor.predict([("Who?", LONG * 4)])[0].windows > 1  # the last position of each is read
-    too_long = sizes["max_position_embeddings"] + 1
-    with pytest.raises(ConfigError, match=rf"{too_long} is more than the"):
-        load_predictor(folder, device="cpu", settings={"features": {"max_length": too_long}})
+    with pytest.raises(ConfigError, match=rf"{positions + 1} is more than the"):
+        load_predictor(folder, device="cpu", settings={"features": {"max_length": positions + 1}})
 
 
 def test_settings_are_for_a_checkpoint_that_has_none_of_its_own(bert, folder, tmp_path, qa_arch):
@@ -472,9 +391,6 @@ def test_settings_are_for_a_checkpoint_that_has_none_of_its_own(bert, folder, tm
     for source in (tmp_path / "run", [bert, folder], [tmp_path / "run", folder]):
         with pytest.raises(ConfigError, match=r"^settings: are for a downloaded checkpoint by itself"):
             load_predictor(source, device="cpu", settings={"typo": {"max_length": 20}})
-
-
-def test_only_windows_and_decoding_can_be_set(bert):
     with pytest.raises(ConfigError, match="model: describes the checkpoint"):
         load_predictor(bert, device="cpu", settings={"model": {"name": "better"}})
     with pytest.raises(ConfigError, match=r"features\.strid"):

@@ -23,53 +23,22 @@ from qa_arch.training.fit import fit, span_fitting
 from qa_arch.training.module import OutputError, TrainingModule, make_optimizer, parameter_groups, schedule
 
 
-class Deep(WordEncoder):
-    """An embedding and two layers."""
-
-    def __init__(self) -> None:
-        super().__init__(3, 2)
-        self.layers = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)])
-
-
-class Model(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.encoder = Deep()
-        self.head = nn.Linear(2, 2)
-
-
-def rates(model: nn.Module, **settings) -> dict[str, tuple[float, float]]:
-    """Parameter name -> (learning rate, weight decay)."""
-    names = {id(p): name for name, p in model.named_parameters()}
-    defaults = {"lr": 1.0, "head_lr": None, "weight_decay": 0.1}
-    groups = parameter_groups(model, **(defaults | settings))
-    return {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
-
-
 def test_head_has_its_own_rate():
-    actual = rates(Model(), head_lr=5.0)
-    assert actual == {
+    """Biases have no weight decay, and frozen parameters no group."""
+    model = nn.Module()
+    model.encoder, model.head = WordEncoder(3, 2), nn.Linear(2, 2)
+    model.encoder.layer, model.encoder.frozen = nn.Linear(2, 2), nn.Linear(2, 2).requires_grad_(False)
+    names = {id(p): name for name, p in model.named_parameters()}
+    groups = parameter_groups(model, lr=1.0, head_lr=5.0, weight_decay=0.1)
+    assert {names[id(p)]: (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]} == {
         "encoder.embedding.weight": (1.0, 0.1),
-        "encoder.layers.0.weight": (1.0, 0.1),
-        "encoder.layers.0.bias": (1.0, 0.0),
-        "encoder.layers.1.weight": (1.0, 0.1),
-        "encoder.layers.1.bias": (1.0, 0.0),
+        "encoder.layer.weight": (1.0, 0.1),
+        "encoder.layer.bias": (1.0, 0.0),
         "head.weight": (5.0, 0.1),
         "head.bias": (5.0, 0.0),
     }
-
-
-def test_other_modules_named_encoder_belong_to_the_head():
-    model = Model()
-    model.encoder = nn.LSTM(2, 2)
-    assert {rate for rate, _ in rates(model, head_lr=5.0).values()} == {5.0}
-
-
-def test_frozen_parameters_are_in_no_group():
-    model = Model()
-    model.encoder.embedding.requires_grad_(False)
-    assert "encoder.embedding.weight" not in rates(model)
-    assert len(rates(model)) == 6
+    model.encoder = nn.LSTM(2, 2)  # another module of this name belongs to the head
+    assert {g["lr"] for g in parameter_groups(model, lr=1.0, head_lr=5.0, weight_decay=0.1)} == {5.0}
 
 
 @pytest.mark.parametrize(
@@ -92,10 +61,9 @@ def test_schedule_factor_at_each_step(kind, expected):
     assert actual == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("adamw", torch.optim.AdamW), ("adamax", torch.optim.Adamax)])
-def test_optimizer_has_its_name(name, kind):
+def test_optimizer_has_its_name():
     groups = [{"params": [nn.Parameter(torch.zeros(1))], "lr": 0.002, "weight_decay": 0.0}]
-    assert type(make_optimizer(name, groups, fused=name == "adamw")) is kind
+    assert type(make_optimizer("adamax", groups, fused=False)) is torch.optim.Adamax
 
 
 MEASURES = ("f1", "exact", "loss", "forced_auc")
@@ -110,39 +78,30 @@ EPOCHS = [
 ]
 
 
-def run_epochs(select: str, patience: int = 0) -> tuple[list[int], int | None, int]:
-    """Saved epochs, best epoch and number of epochs trained on the scores of ``EPOCHS``."""
-    saved: list[int] = []
+@pytest.mark.parametrize(
+    ("select", "patience", "saved", "trained"),
+    [
+        ("f1", 0, [0, 1, 3], 4),
+        ("loss", 0, [0, 1], 4),
+        ("forced_auc", 0, [0, 2], 4),
+        ("last", 0, [0, 1, 2, 3], 4),
+        ("f1", 1, [0, 1], 3),
+        ("loss", 2, [0, 1], 4),
+    ],
+    ids=str,
+)
+def test_best_epoch_by_each_criterion_and_patience_without_improvement(select, patience, saved, trained):
+    actual: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, should_stop=False)
     module = SimpleNamespace(parts=SimpleNamespace(monitor=None))
-    best = BestWeights(lambda trainer: saved.append(trainer.current_epoch), select, patience)
+    best = BestWeights(lambda trainer: actual.append(trainer.current_epoch), select, patience)
     for epoch, metrics in enumerate(EPOCHS):
         trainer.current_epoch = epoch
         trainer.callback_metrics = {name: torch.tensor(value) for name, value in metrics.items()}
         best.on_validation_end(trainer, module)
         if trainer.should_stop:
-            return saved, best.epoch, epoch + 1
-    return saved, best.epoch, len(EPOCHS)
-
-
-@pytest.mark.parametrize(
-    ("select", "saved"),
-    [
-        ("f1", [0, 1, 3]),
-        ("exact", [0, 1, 2]),
-        ("loss", [0, 1]),
-        ("forced_auc", [0, 2]),
-        ("last", [0, 1, 2, 3]),
-    ],
-    ids=str,
-)
-def test_best_epoch_by_each_criterion(select, saved):
-    assert run_epochs(select) == (saved, saved[-1], 4)
-
-
-@pytest.mark.parametrize(("select", "patience", "trained"), [("f1", 1, 3), ("loss", 2, 4), ("loss", 1, 3)])
-def test_patience_counts_epochs_without_improvement(select, patience, trained):
-    assert run_epochs(select, patience)[2] == trained
+            break
+    assert (actual, best.epoch, epoch + 1) == (saved, saved[-1], trained)
 
 
 def fit_parts(config, parts, folder):
@@ -164,29 +123,12 @@ def run_fit(configure, tmp_path):
     return run
 
 
-@pytest.fixture
-def scores(monkeypatch):
-    """``scores(*f1)``: fake the calibration F1 of each epoch."""
-
-    def patch(*f1: float) -> None:
-        values = iter(f1)
-        monkeypatch.setattr(task, "validation_scores", lambda *_: {"calibration_f1": next(values)})
-
-    return patch
-
-
-@pytest.mark.parametrize("accumulate", [1, 2])
-@pytest.mark.parametrize(
-    "loss_settings", [[], ["loss=null_weight"], ["loss=twins"]], ids=["plain", "weighted", "twins"]
-)
-def test_step_gradient_is_that_of_the_mean_window_loss(
-    configure, before_step, tmp_path, monkeypatch, accumulate, loss_settings
-):
+@pytest.mark.parametrize("loss", ["span", "null_weight", "twins"])
+def test_step_gradient_is_that_of_the_mean_window_loss(configure, before_step, tmp_path, monkeypatch, loss):
     """Checked against autograd of the plain mean, for full steps and the shorter last one."""
-    batches_of_four = ["trainer.batch_size=4", f"trainer.accumulate={accumulate}", "optim.clip=0"]
-    config = configure(*batches_of_four, *loss_settings)
+    config = configure("trainer.batch_size=4", "trainer.accumulate=2", "optim.clip=0", f"loss={loss}")
     parts = task.assemble(config)
-    batches, errors, total = [], [], 21
+    batches, errors, sizes = [], [], []
 
     def compare(self, optimizer):
         windows = sum(len(batch) for batch in batches)
@@ -198,23 +140,19 @@ def test_step_gradient_is_that_of_the_mean_window_loss(
         sizes.append(windows)
         batches.clear()
 
-    sizes: list[int] = []
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", compare)
     before_step(lambda module, batch, batch_idx: batches.append(batch))
     fit_parts(config, parts, tmp_path)
-    assert sum(sizes) == total
-    assert sizes[-1] == total % (4 * accumulate)
+    assert sizes == [8, 8, 5]
     assert max(errors) < 1e-6
 
 
-def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
+def test_twins_share_a_batch(configure):
     config = configure("loss=twins", "trainer.batch_size=4")
     data = task.batches(config, task.assemble(config))
     batches = [data.train(rows) for rows in data.sampler(data.train.lengths, batch_size=4)]
     twins = sum(int((batch.labels.twin >= 0).sum()) for batch in batches)
     assert twins == int((data.train.mates >= 0).sum()) / 2 > 0
-    plain, ranked = (run_training(f"loss={loss}", name=loss) for loss in ("span", "twins"))
-    assert ranked.record.epochs[0].train_loss > plain.record.epochs[0].train_loss
     no_twins = configure("loss=twins", "loss.twin_likeness=1")
     with pytest.raises(ConfigError, match=r"loss\.twin_likeness: no two training questions"):
         task.batches(no_twins, task.assemble(no_twins))
@@ -267,9 +205,7 @@ def test_parameters_without_gradient_are_named_under_ddp(configure):
         module.on_before_optimizer_step(None)
 
 
-@pytest.mark.parametrize(
-    ("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", False)]
-)
+@pytest.mark.parametrize(("precision", "fused"), [("bf16-mixed", True), ("16-mixed", False)])
 def test_fp16_disables_the_fused_optimizer(configure, precision, fused):
     """A fused optimizer unscales gradients inside its step, after they were clipped."""
     config = configure()
@@ -309,17 +245,14 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog)
     assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
 
 
-def test_best_epoch_is_kept_not_the_last(run_fit, scores, tmp_path):
-    scores(10.0, 30.0, 30.0)  # ties keep the earlier epoch
-    saved = []
-    with pytest.MonkeyPatch.context() as patch:
-        save = store.save_weights
-        patch.setattr(store, "save_weights", lambda *a: (saved.append(_copy(a[1])), save(*a)))
-        parts, (_, best) = run_fit("trainer.epochs=3", name="best")
-    assert best == 1
-    assert len(saved) == 2
+def test_best_epoch_is_kept_not_the_last(run_fit, monkeypatch, tmp_path):
+    values, saved, save = iter([10.0, 30.0, 30.0]), [], store.save_weights  # ties keep the earlier epoch
+    monkeypatch.setattr(task, "validation_scores", lambda *_: {"calibration_f1": next(values)})
+    monkeypatch.setattr(store, "save_weights", lambda *a: (saved.append(_copy(a[1])), save(*a)))
+    parts, (_, best) = run_fit("trainer.epochs=3")
+    assert (best, len(saved)) == (1, 2)
     last = _copy(parts.model)
-    store.load_weights(tmp_path / "best" / "model", parts.model)
+    store.load_weights(tmp_path / "fit" / "model", parts.model)
     actual = _copy(parts.model)
     assert all(torch.equal(actual[name], saved[1][name]) for name in actual)
     assert not all(torch.equal(actual[name], last[name]) for name in actual)
@@ -327,13 +260,6 @@ def test_best_epoch_is_kept_not_the_last(run_fit, scores, tmp_path):
 
 def _copy(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model.state_dict().items()}
-
-
-def test_stop_inside_the_first_epoch_still_saves_weights(run_fit, tmp_path):
-    _, (epochs, best) = run_fit("trainer.max_steps=2", "trainer.patience=1", name="short")
-    assert epochs[-1]["step"] == 2
-    assert best == epochs[-1]["epoch"] == 0
-    assert (tmp_path / "short" / "model" / "model.safetensors").is_file()
 
 
 def test_truncated_epoch_is_validated(run_fit):
@@ -346,14 +272,11 @@ def test_truncated_epoch_is_validated(run_fit):
     ("change", "message"),
     [
         (
-            lambda logits: replace(logits, null_end=logits.null_end[1:]),
+            lambda out: replace(out, null_end=out.null_end[1:]),
             r"SpanLogits.null_end is \(3,\), expected \(B,\)",
         ),
-        (
-            lambda logits: replace(logits, start=logits.start.long()),
-            "SpanLogits.start holds torch.int64; scores",
-        ),
-        (lambda logits: logits.start, "returns a Tensor, expected a SpanLogits"),
+        (lambda out: replace(out, start=out.start.long()), "SpanLogits.start holds torch.int64; scores"),
+        (lambda out: out.start, "returns a Tensor, expected a SpanLogits"),
     ],
 )
 def test_wrong_model_output_is_reported_with_field_and_location(
@@ -364,13 +287,6 @@ def test_wrong_model_output_is_reported_with_field_and_location(
     monkeypatch.setattr(TransformerSpan, "forward", lambda self, batch: change(forward(self, batch)))
     with pytest.raises(OutputError, match=rf"\.py:\d+: .*forward:? {message}"):
         fit_parts(config, task.assemble(config), tmp_path)
-
-
-def test_wrong_loss_shape_is_reported(configure, tmp_path):
-    config = configure()
-    parts = replace(task.assemble(config), loss=lambda logits, labels: logits.start.new_zeros(()))
-    with pytest.raises(OutputError, match=r"returns \(\), expected \(B,\) = \(4,\)"):
-        fit_parts(config, parts, tmp_path)
 
 
 def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
@@ -397,21 +313,15 @@ def test_flops_are_counted_and_limit_training(run_fit):
     assert sum(epoch["flops"] for epoch in limited) == pytest.approx(flops, rel=0.05)
     with pytest.raises(ConfigError, match=r"1.50 epochs .* set trainer.epochs=2"):
         run_fit("encoder.layers=2", "trainer.epochs=1", f"trainer.max_flops={flops}", name="short")
-    third = ["encoder.layers=2", "trainer.epochs=4", "trainer.limit_train_batches=2"]
-    with pytest.raises(ConfigError, match=r"4.50 epochs .* set trainer.epochs=5"):  # of 2 steps each
-        run_fit(*third, f"trainer.max_flops={flops}", name="parts")
-
-
-class Attention(torch.nn.Module):
-    def forward(self, x):
-        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
 
 
 def test_products_that_libraries_hide_are_counted():
     lstm = torch.nn.LSTM(8, 16, bidirectional=True)
     assert forward_flops(lstm, torch.randn(10, 3, 8)) == 2 * 30 * (2 * 4 * 16 * (8 + 16))
-    assert forward_flops(Attention(), torch.randn(2, 4, 10, 8)) == 2 * 2 * (2 * 4 * 10 * 10 * 8)
     assert lstm.training
+    attention = torch.nn.Module()
+    attention.forward = lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x)
+    assert forward_flops(attention, torch.randn(2, 4, 10, 8)) == 2 * 2 * (2 * 4 * 10 * 10 * 8)
 
 
 class Match(torch.nn.Module):

@@ -92,23 +92,19 @@ def test_log_shows_loss_speed_time_left_and_last_score(logged):
     lines = logged(1, SCORES, {})
     first, *_, last = [line for line in lines if " batch " in line]
     assert first == "bert epoch 1/2: batch 1 of 4, loss 1.500, 1.0 batches/s"
-    assert last == (
-        "bert epoch 2/2: batch 4 of 4, 0:00 left, loss 1.500, calibration f1 61.23, 1.0 batches/s"
-    )
+    figures = "0:00 left, loss 1.500, calibration f1 61.23, 1.0 batches/s"
+    assert last == f"bert epoch 2/2: batch 4 of 4, {figures}"
     done = [line.partition("; ")[2] for line in lines if "done in" in line]
     assert done == ["calibration: f1 61.23, loss 1.50", "calibration: not validated"]
 
 
 def test_time_left_ends_with_the_last_allowed_step(logged, trainer, module):
+    """Slow batches are told in seconds."""
     trainer.num_training_batches, module.total_steps, trainer.accumulate_grad_batches = 100, 3, 4
-    assert "batch 4 of 100, 0:08 left" in logged(1, {})[-2]
+    assert logged(12.5, {})[-2].endswith("batch 4 of 100, 1:40 left, loss 1.500, 12.5 s/batch")
 
 
-def test_slow_batches_are_told_in_seconds(logged):
-    assert logged(12.5, {})[-2].endswith("batch 4 of 4, 0:00 left, loss 1.500, 12.5 s/batch")
-
-
-@pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2), (0.25, 4)])
+@pytest.mark.parametrize(("seconds", "readings"), [(0.01, 1), (0.15, 2)])
 def test_bar_reads_the_loss_at_most_five_times_a_second(
     trainer, module, tick, monkeypatch, seconds, readings
 ):
@@ -148,7 +144,7 @@ def test_notebook_has_one_bar_per_epoch_that_ends_with_its_scores(trainer, modul
     assert second[0]["text/plain"].startswith("<bert> epoch 2/2: batch 1 of 4")
 
 
-@pytest.mark.parametrize("width", [40, 80, 140])
+@pytest.mark.parametrize("width", [40, 140])
 def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module, tick, monkeypatch, width):
     """Otherwise the line would follow the bar on its row, and the bar would be drawn again below."""
     tick(0.25)
@@ -162,5 +158,5 @@ def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module,
     lines = [line for line in output.getvalue().replace("\r", "\n").splitlines() if "4/4" in line]
     last = Console(width=width).render_str(lines[-1]).plain
     assert last.count("━") >= BAR[0]
-    for figure, min_width in (("left", 80), ("loss 1.500", 80), ("calibration mrr 80.00", 140)):
-        assert (figure in last) == (width >= min_width), last
+    for figure in ("left", "loss 1.500", "calibration mrr 80.00"):
+        assert (figure in last) == (width == 140), last

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import zipfile
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,14 +17,13 @@ from unittest.mock import Mock
 import pytest
 import torch
 from pytorch_lightning import LightningModule
-from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
 from qa_arch import provenance, records
 from qa_arch.errors import ConfigError, QaArchError, RunError
 from qa_arch.files import write_json
 from qa_arch.qa import task
-from qa_arch.records import read_record, write_record
+from qa_arch.records import read_record
 from qa_arch.training import checkpoint, run
 from qa_arch.training import fit as fitting
 from qa_arch.training.checkpoint import LAST, PREVIOUS, newest, random_state, restore_random_state
@@ -108,8 +107,9 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
         code, _, err = qa_arch("train", *words, "--folder", tmp_path / "stopped", "--resume")
         return code, err
 
-    def changed_inputs_are_refused() -> None:
-        for setting, path in files.items():
+    def changed_inputs_are_refused(*changed: str) -> None:
+        for setting in changed:
+            path = files[setting]
             content = path.read_text()
             path.write_text(content.replace("was", "wos"))
             code, err = resume()
@@ -119,13 +119,13 @@ def test_changed_inputs_are_refused_and_moved_ones_are_not(qa_arch, tiny_run, fe
 
     with stopped_after(1):
         resume("--debug")
-    changed_inputs_are_refused()
+    changed_inputs_are_refused(*files)
     moved = (tmp_path / "data").rename(tmp_path / "moved")
     files = {setting: moved / path.name for setting, path in files.items()}
     assert resume("optim.lr=0.5")[0] == 5
     assert resume()[0] == 0
     assert read_record(tmp_path / "stopped").status == "ok"
-    changed_inputs_are_refused()
+    changed_inputs_are_refused("data.dev", "glove.path")
     assert resume()[0] == 0
     shutil.rmtree(moved)
     assert resume()[0] == 0, "what is not here cannot be compared"
@@ -157,24 +157,6 @@ def test_patience_continues_after_resuming(run_training, stop_after, monkeypatch
     assert record.best_epoch == 1
     again = run_training(*settings, name="stopped", resume=True).record
     assert (len(again.epochs), next(scores)) == (4, 99.0)
-
-
-@pytest.mark.slow
-def test_fp16_scaler_state_is_resumed(run_training, stop_after, same, monkeypatch):
-    """fp16 on a CPU with a scale that grows during the run: the scale and its growth counter are restored."""
-
-    def half(*, plugins, precision, **settings):
-        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
-        return trainer(plugins=[*plugins, MixedPrecision("16-mixed", "cpu", scaler=scaler)], **settings)
-
-    trainer = fitting.pl.Trainer
-    monkeypatch.setattr(fitting.pl, "Trainer", half)
-    uninterrupted = run_training(*TWO_EPOCHS, name="uninterrupted")
-    assert uninterrupted.state["MixedPrecision"]["scale"] == 2.0**7  # six steps
-    stop_after(4, *TWO_EPOCHS)
-    resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
-    assert resumed.weights == uninterrupted.weights
-    same(resumed.state, uninterrupted.state)
 
 
 def test_damaged_checkpoint_falls_back_to_the_previous_one(
@@ -224,8 +206,6 @@ def test_any_flipped_bit_of_a_header_falls_back_to_the_previous_checkpoint(tmp_p
     ("place", "error"),
     [
         ("zipfile.ZipFile", PermissionError(13, "Permission denied")),
-        ("zipfile.ZipFile", OSError(5, "Input/output error")),
-        ("torch.load", MemoryError()),
         ("torch.load", RuntimeError("DefaultCPUAllocator: can't allocate memory")),
     ],
     ids=repr,
@@ -243,13 +223,11 @@ class FailsOnLoad:
         return pytest.fail, ("the pickle was executed",)
 
 
-def test_checkpoint_with_arbitrary_pickles_is_refused(run_training, uninterrupted, tmp_path):
+def test_checkpoint_with_arbitrary_pickles_is_refused(tmp_path):
     """A pickle could run code, so it is never loaded."""
-    shutil.copytree(uninterrupted.folder, tmp_path / "run")
-    write_record(tmp_path / "run", replace(uninterrupted.record, status="killed"))
-    torch.save({"object": FailsOnLoad()}, tmp_path / "run" / LAST)
+    torch.save({"object": FailsOnLoad()}, tmp_path / LAST)
     with pytest.raises(RunError, match=r"last\.ckpt: holds more than tensors and plain values"):
-        run_training(*TWO_EPOCHS, resume=True)
+        newest(tmp_path)
 
 
 def _damage(path, how: str) -> None:

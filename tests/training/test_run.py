@@ -6,13 +6,10 @@ import re
 import shlex
 import signal
 from dataclasses import asdict, replace
-from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 import torch
-from rich.cells import cell_len
-from terminals import CTRL_C, Terminal
 
 from qa_arch.data.question_sets import passage_title
 from qa_arch.data.splits import load_splits
@@ -22,9 +19,9 @@ from qa_arch.files import write_atomic
 from qa_arch.provenance import new_record
 from qa_arch.qa import task
 from qa_arch.qa.files import mass_abstention
-from qa_arch.records import RECORD, BatchSizes, read_record, write_record
+from qa_arch.records import BatchSizes, read_record, write_record
 from qa_arch.results.systems import load_questions
-from qa_arch.training import run
+from qa_arch.training import ranks, run
 from qa_arch.training.checkpoint import LAST, KeepLast, discard
 from qa_arch.types import Candidate, Prediction
 
@@ -51,8 +48,7 @@ def test_record_of_a_finished_run_is_complete(run_training, monkeypatch):
     assert not list(done.folder.glob("*.ckpt"))
     record = read_record(done.folder)
     assert record == done.record
-    assert record.status == "ok"
-    assert record.error is None
+    assert (record.status, record.error, len(record.epochs)) == ("ok", None, 2)
     assert set(record.data) == {"train", "calibration", "dev"}
     assert record.data["train"].questions == 21
     assert record.data["train"].titles
@@ -63,16 +59,13 @@ def test_record_of_a_finished_run_is_complete(run_training, monkeypatch):
     assert set(record.scores["dev"]) == {"threshold_0", "calibrated", "oracle", "forced"}
     assert record.scores["dev"]["calibrated"].threshold == record.threshold.value
     assert set(record.references["dev"]) == {"always-no-answer", "random-span", "word-overlap"}
-    assert len(record.epochs) == 2
     assert all(seconds is not None for seconds in asdict(record.seconds).values())
     validation = sum(epoch.validation_seconds for epoch in record.epochs)
     assert record.seconds.fit_with_validation == pytest.approx(record.seconds.fit + validation, abs=0.01)
-    assert validation > 0
     for split in ("dev", "calibration"):
         rows = load_questions(done.folder, record, split)
         assert len(rows) == record.data[split].questions
         assert 100 * rows.f1.mean() == pytest.approx(record.scores[split]["calibrated"].f1)
-    assert not (done.folder / "traceback.txt").exists()
 
 
 def test_failure_is_recorded_raised_and_cleared_on_resume(run_training, raise_in_training, tmp_path, caplog):
@@ -99,8 +92,7 @@ def test_finished_run_stays_one_if_logging_its_outcome_is_interrupted(run_traini
     assert (record.status, record.error, "dev" in record.scores) == ("ok", None, True)
 
 
-@pytest.mark.parametrize("replaced", [False, True], ids=["renamed", "replaced by another run"])
-@pytest.mark.parametrize("moment", ["training", "scoring"])
+@pytest.mark.parametrize(("moment", "replaced"), [("training", False), ("scoring", True)])
 def test_run_whose_folder_was_renamed_ends_and_resumes_there(
     run_training, before_step, monkeypatch, tmp_path, moment, replaced
 ):
@@ -124,8 +116,7 @@ def test_run_whose_folder_was_renamed_ends_and_resumes_there(
         monkeypatch.setattr(run, "score", renaming_score)
     with pytest.raises(RunError, match="run: was renamed, replaced or removed while the run trained in it"):
         run_training("trainer.checkpoint_minutes=1e-6")
-    assert read_record(folder).seed == 99 if replaced else not (folder / RECORD).exists()
-    assert replaced or moment == "scoring" or not folder.exists()
+    assert read_record(folder).seed == 99 if replaced else not folder.exists()
     assert read_record(moved).status == "running"
     assert not (moved / run.TRACEBACK).exists()
     done = run_training("trainer.checkpoint_minutes=1e-6", name="moved", resume=True)
@@ -159,17 +150,11 @@ def test_out_of_memory_is_recorded_as_a_result(run_training, raise_in_training):
 
 
 def test_splits_that_share_an_article_are_refused(configure):
-    data = configure().data
-    closed_dev = replace(data, open_dev=False)
-    for overlapping in (
-        replace(data, calibration=data.train),
-        replace(data, dev=data.calibration),
-        replace(closed_dev, dev=data.train),
-    ):
+    data = replace(configure().data, open_dev=False)
+    for overlapping in (replace(data, calibration=data.train), replace(data, dev=data.train)):
         with pytest.raises(DataError, match=r"share \d article"):
             load_splits(overlapping)
-    assert "dev" not in load_splits(closed_dev)
-    assert load_splits(replace(closed_dev, dev="missing.json"))
+    assert "dev" not in load_splits(replace(data, dev="missing.json"))
 
 
 def test_closed_dev_set_is_recorded_and_stays_the_same_after_a_resume(run_training, configure):
@@ -185,30 +170,22 @@ def test_closed_dev_set_is_recorded_and_stays_the_same_after_a_resume(run_traini
     assert run_training(*closed, resume=True).record.held_out == earlier
 
 
-def predictions(questions, nulls: int) -> list[Prediction]:
-    """Predictions with null odds 1 for the first ``nulls`` questions and -1 for the others."""
-    best = Candidate("x", 0, 1, 0.0, 1.0)
-    return [
-        Prediction(example.id, best, 1.0 if n < nulls else -1.0, 1)
-        for n, example in enumerate(questions.examples)
-    ]
-
-
 @pytest.mark.parametrize(
-    ("nulls", "margin", "warned"),
-    [(75, 0.0, True), (74, 0.0, True), (73, 0.0, False), (75, 2.0, False), (0, -2.0, True)],
+    ("nulls", "margin", "warned"), [(74, 0.0, True), (73, 0.0, False), (75, 2.0, False), (0, -2.0, True)]
 )
 def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
     """Warns from 98% abstentions on: 73.5 of 75 questions."""
     questions = generate(5, 1)
     assert len(questions) == 75
-    outputs = SimpleNamespace(best_predictions=predictions(questions, nulls))
-    assert (mass_abstention(questions, outputs.best_predictions, margin) is not None) == warned
+    best = Candidate("x", 0, 1, 0.0, 1.0)
+    odds = [1.0] * nulls + [-1.0] * (75 - nulls)
+    predictions = [Prediction(e.id, best, odd, 1) for e, odd in zip(questions.examples, odds, strict=True)]
+    assert (mass_abstention(questions, predictions, margin) is not None) == warned
 
 
-def test_answers_that_decoding_excludes_are_counted_in_the_log(run_training, caplog):
+def test_answers_that_decoding_excludes_are_counted_in_the_log(configure, caplog):
     with caplog.at_level(logging.INFO, "qa_arch"):
-        run_training("decode.max_answer_tokens=1", "trainer.max_steps=1")
+        task.assemble(configure("decode.max_answer_tokens=1"))
     found = r"train: 21 questions, \d+ windows, \d+ answers longer than decode.max_answer_tokens=1, which no"
     assert any(re.match(found, message) for message in caplog.messages), caplog.messages
 
@@ -300,34 +277,18 @@ def test_no_smaller_size_is_tried(run_training, memory, monkeypatch, rows, after
     assert done.checkpoint.exists() == (epoch == 1), "a checkpoint of a larger size"
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["trainer.devices=2"], "auto tries sizes on one device"),
-        (["trainer=fsdp", "trainer.devices=1"], "auto tries sizes on one device"),
-        (["trainer.micro_batch=half"], "trainer.micro_batch"),
-    ],
-)
-def test_auto_is_refused_with_incompatible_settings(configure, overrides, message):
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize("overrides", [["trainer.devices=2"], ["trainer=fsdp", "trainer.devices=1"]])
+def test_auto_is_refused_beside_other_devices(configure, overrides):
+    with pytest.raises(ConfigError, match="auto tries sizes on one device"):
         configure(*AUTO, *overrides)
 
 
-LONG = ("trainer.epochs=100000", "trainer.progress=true")
-SLOW_STEP = ("trainer.batch_size=1", "trainer.accumulate=1000")
-
-
 @pytest.fixture
-def interruptible():
-    """Restore the default SIGINT handler: background jobs of a shell ignore interrupts."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
+def press(before_step):
+    """``press(batch, *signals)``: send these signals (default: SIGINT) before the training step.
 
-
-@pytest.fixture
-def press(interruptible, before_step):
-    """``press(batch, *signals)``: send these signals (default: SIGINT) before the training step."""
+    The default handler is restored: background jobs of a shell ignore interrupts.
+    """
     presses = {}
 
     def interrupt(module, batch, batch_idx):
@@ -335,20 +296,20 @@ def press(interruptible, before_step):
             os.kill(os.getpid(), number)
 
     before_step(interrupt)
-    return lambda batch, *signals: presses.update({batch: signals or (signal.SIGINT,)})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield lambda batch, *signals: presses.update({batch: signals or (signal.SIGINT,)})
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(
     ("batch", "number", "limit"),
     [
-        (1, signal.SIGINT, "max_steps=-1"),
-        (1, signal.SIGTERM, "max_steps=-1"),
+        (1, signal.SIGTERM, "limit_train_batches=3"),
         (5, signal.SIGINT, "max_steps=-1"),
         (5, signal.SIGINT, "max_steps=5"),
         (3, signal.SIGINT, "max_steps=2"),
-        (1, signal.SIGINT, "limit_train_batches=3"),
     ],
-    ids=["inside an epoch", "terminated", "last batch", "last batch with max_steps", "last step", "limited"],
+    ids=["inside an epoch", "last batch", "last batch with max_steps", "last step"],
 )
 def test_interrupted_run_resumes_exactly(
     train_once, run_training, press, caplog, capfd, tmp_path, batch, number, limit
@@ -377,7 +338,7 @@ def test_interrupted_run_resumes_exactly(
 def test_second_ctrl_c_quits_at_once(run_training, press, tmp_path):
     press(0, signal.SIGTERM, signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run_training(*SLOW_STEP)
+        run_training("trainer.batch_size=1", "trainer.accumulate=1000")
     assert read_record(tmp_path / "run").status == "killed"
     assert not (tmp_path / "run" / "last.ckpt").exists()
 
@@ -408,60 +369,20 @@ def test_the_resume_command_has_the_options_of_the_interrupted_one(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize("width", [80, 120])
-def test_ctrl_c_in_a_terminal_and_resume(tiny_run, tmp_path, width):
-    """A real process, Ctrl-C and the resume command that it prints; its progress bar fits the terminal."""
-    folder = tmp_path / "run"
-    terminal = Terminal(["train", *tiny_run(*LONG), "--folder", folder], width, tmp_path)
-    terminal.wait_for("epoch 3/100000")
-    terminal.press(CTRL_C)
-    assert terminal.finish() == 130
-    assert f"run: {folder}" in terminal.text.replace("\r\n", "")
-    progress = [line for line in terminal.lines if "loss" in line and "done in" not in line]
-    assert progress
-    assert all("━" in line for line in progress)
-    assert any(
-        re.search(r"\d/6, loss \d", line) for line in progress
-    )  # too few batches to estimate the time left
-    assert max(map(cell_len, progress)) <= width
-    assert all(len(line) <= width for line in progress)
-    step = checkpoint_step(terminal)
-    assert read_record(folder).status == "killed"
-    assert (folder / "last.ckpt").is_file()
-    if width == 80:
-        return
-    command = re.search(r"resume: qa-arch (train .*--if-exists resume)", terminal.text.replace("\r\n", " "))
-    assert command
-    again = Terminal(shlex.split(command[1]), width, tmp_path)
-    again.wait_for("/6, loss")
-    again.press(CTRL_C)
-    assert again.finish() == 130
-    assert checkpoint_step(again) > step
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(
-    "stop", [lambda run: run.press(CTRL_C), lambda run: os.kill(run.process, signal.SIGTERM)]
-)
-def test_two_ranks_stop_at_the_same_step(tiny_run, tmp_path, stop):
+@pytest.mark.parametrize("both", [True, False], ids=["Ctrl-C", "SIGTERM"])
+def test_two_ranks_stop_at_the_same_step(
+    run_training, before_step, press, monkeypatch, caplog, tmp_path, both
+):
     """The terminal interrupts both ranks, perhaps in different steps; SIGTERM may reach only the first."""
-    folder = tmp_path / "run"
-    words = ["train", *tiny_run(*LONG, "trainer.devices=2"), "--folder", folder]
-    terminal = Terminal(words, 120, tmp_path)
-    terminal.wait_for("epoch 3/100000")
-    stop(terminal)
-    assert terminal.finish() == 130
-    saved = torch.load(folder / "last.ckpt", weights_only=True)
-    assert saved["global_step"] == checkpoint_step(terminal)
+    others, start = [], ranks.start_rank
+    monkeypatch.setattr(ranks, "start_rank", lambda *a: others.append(start(*a)) or others[-1])
+    before_step(
+        lambda module, batch, batch_idx: batch_idx == 1 and both and others[0].send_signal(signal.SIGINT)
+    )
+    press(2, signal.SIGINT if both else signal.SIGTERM)
+    with caplog.at_level("INFO", "qa_arch"), pytest.raises(KeyboardInterrupt):
+        run_training("trainer.devices=2", "trainer.epochs=9")
+    saved = torch.load(tmp_path / "run" / LAST, weights_only=True)
+    assert f"{tmp_path}/run/last.ckpt: the checkpoint after step {saved['global_step']}" in caplog.messages
     assert len(saved["random"]) == 2
-    assert "Traceback" not in terminal.text
-    assert read_record(folder).status == "killed"
-
-
-def checkpoint_step(terminal: Terminal) -> int:
-    step = re.search(r"the checkpoint after\s+step\s+(\d+)", terminal.text)
-    assert step, terminal.text
-    assert "Ctrl-C again quits at once" in terminal.text
-    return int(step[1])
+    assert read_record(tmp_path / "run").status == "killed"

@@ -33,24 +33,15 @@ def configured(*overrides: str) -> Config:
 
 
 @pytest.fixture
-def bitsandbytes(monkeypatch):
-    """``bitsandbytes(installed)``: pretend that bitsandbytes is installed or missing."""
+def fake_gpus(monkeypatch):
+    """``fake_gpus(count, capability, bitsandbytes)``: pretend that there are so many GPUs, or none."""
     find = importlib.util.find_spec
 
-    def patch(installed: bool) -> None:
-        spec = object() if installed else None
+    def patch(count: int, capability: tuple[int, int] = (8, 0), *, bitsandbytes: bool = True) -> None:
+        spec = object() if bitsandbytes else None
         monkeypatch.setattr(
             importlib.util, "find_spec", lambda name, *a: spec if name == "bitsandbytes" else find(name, *a)
         )
-
-    return patch
-
-
-@pytest.fixture
-def fake_gpus(monkeypatch):
-    """``fake_gpus(count, capability)``: pretend that there are so many GPUs, or none."""
-
-    def patch(count: int, capability: tuple[int, int] = (8, 0)) -> None:
         monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
@@ -58,14 +49,13 @@ def fake_gpus(monkeypatch):
     return patch
 
 
-@pytest.mark.parametrize(("capability", "precision"), [((6, 1), "fp16"), ((7, 5), "fp16"), ((8, 0), "bf16")])
-def test_8gb_preset_by_compute_capability(fake_gpus, bitsandbytes, capability, precision):
+@pytest.mark.parametrize(("capability", "precision"), [((7, 5), "fp16"), ((8, 0), "bf16")])
+def test_8gb_preset_by_compute_capability(fake_gpus, capability, precision):
     """fp16 with a scaler below 8.0 (the thesis's GPU has 6.1), bf16 from 8.0 on."""
-    fake_gpus(1, capability)
     trainer = configured("experiment=squad2", "trainer=8gb").trainer
     assert (trainer.accelerator, trainer.precision, trainer.gradient_checkpointing) == ("gpu", "auto", True)
     for installed in (False, True):
-        bitsandbytes(installed)
+        fake_gpus(1, capability, bitsandbytes=installed)
         actual = resolve(trainer)
         assert (actual.precision, actual.optimizer_bits) == (precision, 8 if installed else 32)
     fake_gpus(0)
@@ -74,9 +64,8 @@ def test_8gb_preset_by_compute_capability(fake_gpus, bitsandbytes, capability, p
 
 
 @pytest.mark.parametrize(("optimizer", "bits"), [("adamw", 8), ("adamax", 32)])
-def test_only_adamw_counts_as_trained_in_8_bits(fake_gpus, bitsandbytes, optimizer, bits):
+def test_only_adamw_counts_as_trained_in_8_bits(fake_gpus, optimizer, bits):
     fake_gpus(1)
-    bitsandbytes(True)
     config = configured("trainer.optimizer_bits=auto", f"optim.name={optimizer}")
     assert start_process(config).trainer.optimizer_bits == bits
 
@@ -122,32 +111,20 @@ def test_processes_may_outnumber_gpus_on_a_cpu_and_on_several_machines(fake_gpus
     require_machine(configured("trainer.devices=4").trainer)
 
 
+SPLIT = ["trainer.global_batch=null", "trainer.batch_size=12", "trainer.accumulate=2"]
+
+
 @pytest.mark.parametrize(
     ("overrides", "micro", "accumulate"),
-    [
-        (["experiment=squad2"], 6, 4),
-        (["experiment=squad2", "trainer.global_batch=32"], 4, 8),
-        (
-            [
-                "experiment=squad2",
-                "trainer.global_batch=null",
-                "trainer.batch_size=12",
-                "trainer.accumulate=2",
-            ],
-            6,
-            4,
-        ),
-        (["experiment=squad2", "trainer.global_batch=7"], 1, 7),
-        (["experiment=squad2", "trainer.micro_batch=null"], 24, 1),
-    ],
+    [([], 6, 4), (["trainer.global_batch=7"], 1, 7), (["trainer.micro_batch=null"], 24, 1), (SPLIT, 6, 4)],
 )
 def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
     """Micro batch: the largest divisor of the batch up to 6; smaller batches are not split."""
-    trainer = configured(*overrides, "trainer=8gb").trainer
+    trainer = configured("experiment=squad2", *overrides, "trainer=8gb").trainer
     assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("gpus", [1, 3])
 @pytest.mark.parametrize(
     "overrides", [[], ["trainer=8gb"], ["trainer.batch_size=1"], ["trainer.micro_batch=2"]]
 )
@@ -168,10 +145,7 @@ def test_global_batch_is_the_same_on_any_number_of_devices(fake_gpus, gpus, over
     [
         ["trainer.devices=5"],
         ["trainer.batch_size=16"],
-        ["trainer.batch_size=32"],
         ["trainer.accumulate=5"],
-        ["trainer.accumulate=48"],
-        ["trainer.batch_size=6", "trainer.accumulate=2"],
         ["trainer.batch_size=24", "trainer.devices=2"],
     ],
 )
@@ -196,13 +170,7 @@ def test_peak_memory_of_an_earlier_run_is_reset():
 
 @pytest.mark.parametrize(
     ("strategy", "devices", "name"),
-    [
-        ("auto", 1, "single"),
-        ("ddp", 1, "single"),
-        ("auto", 2, "ddp"),
-        ("ddp_spawn", 2, "ddp_spawn"),
-        ("fsdp", 1, "fsdp"),
-    ],
+    [("ddp", 1, "single"), ("auto", 2, "ddp"), ("ddp_spawn", 2, "ddp_spawn"), ("fsdp", 1, "fsdp")],
 )
 def test_strategy_name(strategy, devices, name):
     settings = configured(f"trainer.strategy={strategy}", f"trainer.devices={devices}").trainer
@@ -215,6 +183,8 @@ STOPPING = (
     "+callbacks.early_stopping.min_delta=1000",
 )
 """Ends a training after its second epoch."""
+CALLBACKS = "pytorch_lightning.callbacks"
+MONITOR = f"+callbacks.stats._target_={CALLBACKS}.DeviceStatsMonitor"
 
 
 def test_each_flag_of_lightnings_trainer_is_a_setting_or_refused_by_name():
@@ -225,13 +195,14 @@ def test_each_flag_of_lightnings_trainer_is_a_setting_or_refused_by_name():
 
 
 @pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_callbacks_stop_a_run_and_the_profile_is_in_its_folder(run_training, devices):
-    """On two devices each rank has its own callbacks, and all stop."""
+def test_callbacks_stop_a_run_and_log_with_its_loggers(run_training, devices):
+    """On two devices each rank has its own callbacks, and all stop; only rank 0 has loggers."""
     flags = ("trainer.epochs=4", "trainer.profiler=simple", f"trainer.devices={devices}")
-    done = run_training(*STOPPING, *flags)
+    done = run_training(*STOPPING, *flags, MONITOR, "logger=csv")
     assert (done.record.status, len(done.record.epochs)) == ("ok", 2)
     assert done.record.config["callbacks"]["early_stopping"]["min_delta"] == 1000
     assert "run_training_epoch" in next(done.folder.glob("fit-profile*.txt")).read_text()
+    assert "DeviceStatsMonitor" in next(done.folder.rglob("metrics.csv")).read_text()
 
 
 def test_run_that_a_callback_ended_ends_again_when_it_is_resumed(run_training):
@@ -241,50 +212,33 @@ def test_run_that_a_callback_ended_ends_again_when_it_is_resumed(run_training):
     assert len(run_training(*STOPPING, "trainer.epochs=4", resume=True).record.epochs) == 2
 
 
-@pytest.mark.parametrize("limit", [3, 0.4])
-def test_limited_epochs_have_whole_steps_and_the_schedule_ends_with_them(run_training, limit):
-    """Of some seven batches, three or their 0.4 are two steps of two batches."""
+def test_limited_epochs_have_whole_steps_and_the_schedule_ends_with_them(run_training):
+    """Of some seven batches, 0.4 are two steps of two batches."""
     settings = ("trainer.epochs=2", "trainer.accumulate=2", "optim.warmup=0.0", "trainer.log_every=1")
-    done = run_training(*settings, f"trainer.limit_train_batches={limit}")
+    done = run_training(*settings, "trainer.limit_train_batches=0.4")
     first, last = done.record.epochs
     size = done.record.batch.micro * done.record.batch.accumulate
     assert [(epoch.step, epoch.windows) for epoch in (first, last)] == [(2, 2 * size), (4, 2 * size)]
     assert 0 <= last.lr < 1e-9 < first.lr
 
 
-CALLBACKS = "pytorch_lightning.callbacks"
-MONITOR = f"+callbacks.stats._target_={CALLBACKS}.DeviceStatsMonitor"
-
-
-@pytest.mark.parametrize("devices", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_callback_logs_with_the_loggers_of_the_run(run_training, devices):
-    """Only rank 0 has them."""
-    done = run_training(MONITOR, "logger=csv", f"trainer.devices={devices}")
-    assert "DeviceStatsMonitor" in next(done.folder.rglob("metrics.csv")).read_text()
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ["callbacks=early_stopping", "data=demo", "data.calibration=null", "data.hold_out_articles=0"],
-            "early_stopping: EarlyStopping needs a calibration split and there is none; set",
-        ),
-        ([MONITOR, "logger=none"], "stats: DeviceStatsMonitor needs a logger and there is none;"),
-    ],
-)
-def test_callbacks_that_would_fail_in_training_are_refused(configure, overrides, message):
-    with pytest.raises(ConfigError, match=rf"^callbacks\.{message}"):
-        build_callbacks(configure(*overrides), TRUSTED)
+def test_callbacks_that_would_fail_in_training_are_refused(configure):
+    alone = ["callbacks=early_stopping", "data=demo", "data.calibration=null", "data.hold_out_articles=0"]
+    with pytest.raises(
+        ConfigError, match=r"^callbacks\.early_stopping: EarlyStopping needs a calibration split"
+    ):
+        build_callbacks(configure(*alone), TRUSTED)
+    with pytest.raises(
+        ConfigError, match=r"^callbacks\.stats: DeviceStatsMonitor needs a logger and there is"
+    ):
+        build_callbacks(configure(MONITOR, "logger=none"), TRUSTED)
 
 
 def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
     calls: list = []
     monkeypatch.setattr(stub_loggers, "calls", calls)
     config = replace(configure("trainer.epochs=1"), callbacks={"mine": {"_target_": "stub_loggers.Counter"}})
-    with pytest.raises(
-        ConfigError, match=r"callbacks\.mine\._target_: .* was not imported; .* --trust stub_lo"
-    ):
+    with pytest.raises(ConfigError, match=r"callbacks\.mine\._target_: .* not imported; .* --trust stub_lo"):
         build_callbacks(config, TRUSTED)
     train(config, folder=tmp_path / "run", trusted=(*TRUSTED, "stub_loggers"))
     assert calls == [("epoch", 0)]
@@ -299,15 +253,8 @@ def test_a_callback_of_ones_own_needs_trust(configure, tmp_path, monkeypatch):
         ({"_target_": f"{CALLBACKS}.ModelCheckpoint"}, "ModelCheckpoint: a run keeps its best and"),
         ({"_target_": f"{CALLBACKS}.LearningRateMonitor"}, "a run logs the rates of its groups"),
         ({"_target_": f"{CALLBACKS}.EMAWeightAveraging"}, "not be those that were validated"),
-        ({"_target_": f"{CALLBACKS}.OnExceptionCheckpoint", "dirpath": "/"}, "a run keeps its best"),
-        (
-            {"_target_": "qa_arch.training.loggers.Outcome"},
-            "Outcome is not a subclass of Lightning's Callback",
-        ),
-        (
-            {"_target_": f"{CALLBACKS}.EarlyStopping", "monitor": "calibration_f11"},
-            r"monitor: no score 'calibration_f11' \(did you mean 'calibration_f1'",
-        ),
+        ({"_target_": "qa_arch.training.loggers.Outcome"}, "Outcome is not a subclass of Lightning's"),
+        ({"_target_": f"{CALLBACKS}.EarlyStopping", "monitor": "calibration_f11"}, "mean 'calibration_f1'"),
         ({"monitor": "x"}, "has no _target_"),
     ],
 )

@@ -18,15 +18,13 @@ FULL, FIRST, LAST = 1, 2, 4
 
 @dataclass
 class Offline:
-    """One offline run."""
+    """One offline run: what it was given (name, tags), what it logged, its artifacts (type -> file names)."""
 
     given: dict[str, Any] = field(default_factory=dict)
-    """Name, tags and the like."""
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     artifacts: dict[str, list[str]] = field(default_factory=dict)
-    """Type -> file names."""
     exit_code: int | None = None
     """None if the run did not finish."""
 
@@ -41,8 +39,10 @@ def offline_runs(folder: Path, timeout: float = 60.0) -> list[Offline]:
         time.sleep(0.2)
 
 
-def _chunks(data: bytes) -> Iterator[tuple[int, bytes]]:
-    start = FILE_HEADER
+def _records(data: bytes) -> Iterator[Any]:
+    from wandb.proto import wandb_internal_pb2
+
+    start, content = FILE_HEADER, b""
     while start + CHUNK_HEADER <= len(data):
         left = BLOCK - start % BLOCK
         if left < CHUNK_HEADER:
@@ -52,25 +52,18 @@ def _chunks(data: bytes) -> Iterator[tuple[int, bytes]]:
         if kind == 0:
             return
         start += CHUNK_HEADER
-        yield kind, data[start : start + length]
+        chunk = data[start : start + length]
         start += length
-
-
-def _records(path: Path) -> Iterator[Any]:
-    from wandb.proto import wandb_internal_pb2
-
-    data = b""
-    for kind, chunk in _chunks(path.read_bytes()):
-        data = chunk if kind in (FULL, FIRST) else data + chunk
+        content = chunk if kind in (FULL, FIRST) else content + chunk
         if kind in (FULL, LAST):
             record = wandb_internal_pb2.Record()
-            record.ParseFromString(data)
+            record.ParseFromString(content)
             yield record
 
 
 def _read(path: Path) -> Offline:
     run = Offline()
-    for record in _records(path):
+    for record in _records(path.read_bytes()):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             names = ("display_name", "run_group", "project", "entity", "job_type", "notes", "run_id")
