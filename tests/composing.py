@@ -11,16 +11,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository
 from hydra.core.object_type import ObjectType
-from pytest import MonkeyPatch
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def use_caches(patch: MonkeyPatch) -> None:
+def use_caches(patch: pytest.MonkeyPatch) -> None:
     """Give Hydra the caches below."""
     for place, name, cached in (
         (ConfigRepository, "load_config", read_once),

@@ -113,7 +113,7 @@ def ended_sweep(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def ended(stubbed, ended_sweep) -> Stubbed:
-    """``stubbed`` with the sweep ``seed=1,2,3``, whose first point failed and whose third ran out of memory."""
+    """``stubbed`` with the sweep ``seed=1,2,3``: seed 1 failed, 2 is ok, 3 ran out of memory."""
     shutil.copytree(ended_sweep, stubbed.base, dirs_exist_ok=True)
     return stubbed.set_actions()
 
