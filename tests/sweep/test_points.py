@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ from qa_arch import sweep
 from qa_arch.config.compose import compose, multirun
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import is_unfinished, write_atomic
-from qa_arch.provenance import identify
 from qa_arch.records import RECORD, Point, RunRecord
-from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources
+from qa_arch.sweep import MANIFEST, default_folder, grid_name
 from qa_arch.training import jobs
 
 SMALL = ["model=bert", "debug=fast"]
@@ -47,12 +45,11 @@ def test_folders_are_named_by_swept_settings(swept, name):
     assert re.fullmatch(r"[\w.+-]+", point.name)
 
 
-def test_key_is_the_hash_of_config_and_data_sources():
-    [(point, job)] = sweep.plan([((), compose(SMALL))]).items()
-    assert point.key == identify(asdict(job.config), sources(job.config)).run_hash
-    assert make_point("trainer.workers=2", "name=other").key == point.key
+def test_key_depends_on_settings_that_change_results():
+    key = make_point().key
+    assert make_point("trainer.workers=2", "name=other").key == key
     keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=squad1")}
-    assert len(keys | {point.key}) == 4
+    assert len(keys | {key}) == 4
 
 
 def test_key_depends_on_data_contents(tmp_path):

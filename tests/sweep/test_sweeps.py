@@ -218,11 +218,7 @@ def test_sweep_in_a_yaml(stubbed, train_m, with_yaml, typed, points):
 
 FLAGS = {
     "--cfg job": "--dry-run",
-    "-c job": "--dry-run",
-    "--resolve": "--dry-run",
-    "-p model": "--dry-run",
     "-cn train": "experiment=NAME",
-    "-cp conf": "--config-dir DIR",
     "-cd conf": "--config-dir DIR",
     "--info": "qa-arch doctor",
     "--hydra-help": "qa-arch train --help",
