@@ -1,80 +1,104 @@
-"""Compose each choice of config groups once per process, and apply single settings to a copy.
+"""Compose each choice of config groups once per process.
 
-Hydra takes 0.14 s per config, and the suite composes thousands. Unusual overrides (folders outside the
-checkout, additions, deletions, grids) are left to Hydra, which reads each file of the checkout once.
+Hydra takes 0.14 s per config, and the suite composes thousands, most of which differ in single settings only.
+What takes the time depends only on the chosen files: their order, and merging them. The rest, such as
+applying single settings, is left to Hydra. Of folders outside the checkout nothing is kept.
 """
 
 import pickle
-import sys
-from collections.abc import Callable, Sequence
-from copy import deepcopy
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+from hydra._internal import config_loader_impl, defaults_list
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import OverrideType
-from hydra.errors import ConfigCompositionException
-from omegaconf.errors import OmegaConfBaseException
-
-from qa_arch.config.compose import _search_path
-from qa_arch.config.find import config_folders, groups
+from hydra._internal.config_repository import ConfigRepository
+from hydra.core.object_type import ObjectType
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def cached(hydra_compose: Callable[..., Any]) -> Callable[..., Any]:
-    """``hydra_compose`` with a cache: called once per choice of groups."""
-    composed: dict[tuple[str, ...], Any] = {}
-    group_names: dict[tuple[Path, ...], set[str]] = {}
+def use_caches(patch: pytest.MonkeyPatch) -> None:
+    """Give Hydra the caches below."""
+    for place, name, cached in (
+        (ConfigRepository, "load_config", read_once),
+        (defaults_list, "_create_interpolation_map", mapped_if_needed),
+        (config_loader_impl, "create_defaults_list", listed_once),
+        (ConfigLoaderImpl, "_compose_config_from_defaults_list", merged_once),
+    ):
+        patch.setattr(place, name, cached(getattr(place, name)))
 
-    def compose(name: str, overrides: Sequence[str] = (), **options: Any) -> Any:
-        folders = tuple(config_folders())
-        if list(overrides[:1]) != _search_path(folders):  # the user's own folder, or none
-            return hydra_compose(name, overrides=overrides, **options)
-        if folders not in group_names:
-            group_names[folders] = set(groups(folders))
-        search, *remaining = overrides
-        parsed = OverridesParser.create().parse_overrides(remaining)
-        is_usual = all(
-            override.type is OverrideType.CHANGE
-            and not override.is_sweep_override()
-            and not override.is_hydra_override()
-            for override in parsed
-        )
-        if not is_usual or not all(folder.is_relative_to(ROOT) for folder in folders):
-            return hydra_compose(name, overrides=overrides, **options)
-        choices = [
-            override.input_line for override in parsed if override.key_or_group in group_names[folders]
-        ]
-        key = (name, search, *choices, *options)
-        if key not in composed:
-            composed[key] = hydra_compose(name, overrides=[search, *choices], **options)
-        config = deepcopy(composed[key])
-        try:
-            settings = [override for override in parsed if override.input_line not in choices]
-            ConfigLoaderImpl._apply_overrides_to_config(settings, config)
-        except OmegaConfBaseException as error:
-            raise ConfigCompositionException().with_traceback(sys.exc_info()[2]) from error
-        return config
 
-    return compose
+def is_ours(source: Any) -> bool:
+    return source.scheme() != "file" or Path(source.path).is_relative_to(ROOT)
 
 
 def read_once(load: Callable[..., Any]) -> Callable[..., Any]:
-    """``ConfigRepository.load_config`` that parses each file once, unless it searches folders of the user.
+    """``ConfigRepository.load_config``, called once per file of the checkout.
 
     Composition changes what it is given, so every call unpickles a copy, which takes a third of the time.
     """
-    pickled: dict[tuple[str, ...], bytes] = {}
+    pickled: dict[tuple[str, str], bytes] = {}
 
     def load_config(repository: Any, config_path: str) -> Any:
-        sources = repository.get_sources()
-        if not all(Path(source.path).is_relative_to(ROOT) for source in sources if source.scheme() == "file"):
+        source = repository._find_object_source(config_path, ObjectType.CONFIG)
+        if source is None or not is_ours(source):
             return load(repository, config_path)
-        key = (config_path, *(source.path for source in sources))
+        key = (source.path, config_path)
         if key not in pickled:
             pickled[key] = pickle.dumps(load(repository, config_path))
         return pickle.loads(pickled[key])
 
     return load_config
+
+
+def mapped_if_needed(create: Callable[..., Any]) -> Callable[..., Any]:
+    """``_create_interpolation_map``, called where a file chooses others by interpolation: a third of the time
+    that the order of files takes."""
+
+    def create_if_needed(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
+        needed = any(default.is_interpolation() for default in defaults)
+        return create(overrides, defaults, self_added) if needed else None
+
+    return create_if_needed
+
+
+def listed_once(create: Callable[..., Any]) -> Callable[..., Any]:
+    """``create_defaults_list``, called once per choice of groups."""
+    results: dict[tuple[Any, ...], Any] = {}
+
+    def create_once(
+        repo: Any, config_name: str | None, overrides_list: list[Any], prepend_hydra: bool, skip_missing: bool
+    ) -> Any:
+        if not all(map(is_ours, repo.get_sources())):
+            return create(repo, config_name, overrides_list, prepend_hydra, skip_missing)
+        settings = defaults_list.Overrides(repo, overrides_list).config_overrides
+        choices = (
+            override.input_line
+            for override in overrides_list
+            if not override.is_sweep_override() and override not in settings
+        )
+        paths = tuple(source.path for source in repo.get_sources())
+        key = (paths, config_name, prepend_hydra, skip_missing, *choices)
+        if key not in results:
+            results[key] = create(repo, config_name, overrides_list, prepend_hydra, skip_missing)
+        return replace(results[key], config_overrides=settings)
+
+    return create_once
+
+
+def merged_once(merge: Callable[..., Any]) -> Callable[..., Any]:
+    """``_compose_config_from_defaults_list``, called once per list of files."""
+    pickled: dict[tuple[Any, ...], bytes] = {}
+
+    def merge_once(loader: Any, defaults: list[Any], repo: Any) -> Any:
+        if not all(map(is_ours, repo.get_sources())):
+            return merge(loader, defaults, repo)
+        key = (tuple(source.path for source in repo.get_sources()), repr(defaults))
+        if key not in pickled:
+            pickled[key] = pickle.dumps(merge(loader, defaults, repo))
+        return pickle.loads(pickled[key])
+
+    return merge_once

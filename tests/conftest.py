@@ -45,14 +45,10 @@ def quick_collections() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def shared_composition() -> Iterator[None]:
     """Compose every choice of config groups, and read every config file, only once (``composing.py``)."""
-    from composing import cached, read_once
-    from hydra._internal.config_repository import ConfigRepository
-
-    from qa_arch.config import compose
+    from composing import use_caches
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compose, "hydra_compose", cached(compose.hydra_compose))
-        patch.setattr(ConfigRepository, "load_config", read_once(ConfigRepository.load_config))
+        use_caches(patch)
         yield
 
 

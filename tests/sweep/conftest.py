@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from typing import Self
 import pytest
 
 from qa_arch import sweep
+from qa_arch.cli.main import main
+from qa_arch.training.jobs import Job
 
 CHECK = sweep.check
 sys.path.append(str(Path(__file__).parent))  # the stub is also run as a program
@@ -77,12 +80,16 @@ class Stubbed:
         return self.events(event)
 
 
+def use_stub(base: Path, patch: pytest.MonkeyPatch) -> Stubbed:
+    made = Stubbed(base).set_actions()
+    patch.setattr(sweep, "point_command", stub.point_command(made.plan))
+    patch.setattr(sweep, "check", lambda *_, **options: None)
+    return made
+
+
 @pytest.fixture
 def stubbed(tmp_path, monkeypatch) -> Stubbed:
-    made = Stubbed(tmp_path).set_actions()
-    monkeypatch.setattr(sweep, "point_command", stub.point_command(made.plan))
-    monkeypatch.setattr(sweep, "check", lambda *_, **options: None)
-    return made
+    return use_stub(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -92,6 +99,32 @@ def train_m(stubbed, qa_arch):
     Points of ``qa-arch sweep`` are stubbed as well.
     """
     return partial(qa_arch, "train", "-m", "debug=fast", f"sweep.folder={stubbed.folder}")
+
+
+@pytest.fixture(scope="session")
+def ended_sweep(tmp_path_factory) -> Path:
+    base = tmp_path_factory.mktemp("ended")
+    with pytest.MonkeyPatch.context() as patch:
+        made = use_stub(base, patch).set_actions(seed1="failed", seed3="oom")
+        code = main(["train", "-m", "debug=fast", f"sweep.folder={made.folder}", "seed=1,2,3"])
+    assert code == 1
+    return base
+
+
+@pytest.fixture
+def ended(stubbed, ended_sweep) -> Stubbed:
+    """``stubbed`` with the sweep ``seed=1,2,3``: seed 1 failed, 2 is ok, 3 ran out of memory."""
+    shutil.copytree(ended_sweep, stubbed.base, dirs_exist_ok=True)
+    return stubbed.set_actions()
+
+
+@pytest.fixture
+def jobs_to_run(stubbed, monkeypatch) -> list[Job]:
+    """No point starts; those that would are listed here."""
+    listed: list[Job] = []
+    run = lambda planned, to_run, *_: listed.extend(planned[point] for point in to_run)  # noqa: E731
+    monkeypatch.setattr(sweep, "run_points", run)
+    return listed
 
 
 @pytest.fixture

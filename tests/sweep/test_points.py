@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,8 @@ from qa_arch import sweep
 from qa_arch.config.compose import compose, multirun
 from qa_arch.errors import ConfigError, DataError, RunError
 from qa_arch.files import is_unfinished, write_atomic
-from qa_arch.provenance import identify
 from qa_arch.records import RECORD, Point, RunRecord
-from qa_arch.sweep import MANIFEST, default_folder, grid_name, sources
+from qa_arch.sweep import MANIFEST, default_folder, grid_name
 from qa_arch.training import jobs
 
 SMALL = ["model=bert", "debug=fast"]
@@ -47,12 +45,11 @@ def test_folders_are_named_by_swept_settings(swept, name):
     assert re.fullmatch(r"[\w.+-]+", point.name)
 
 
-def test_key_is_the_hash_of_config_and_data_sources():
-    [(point, job)] = sweep.plan([((), compose(SMALL))]).items()
-    assert point.key == identify(asdict(job.config), sources(job.config)).run_hash
-    assert make_point("trainer.workers=2", "name=other").key == point.key
+def test_key_depends_on_settings_that_change_results():
+    key = make_point().key
+    assert make_point("trainer.workers=2", "name=other").key == key
     keys = {make_point(change).key for change in ("seed=1", "optim.lr=1", "data=squad1")}
-    assert len(keys | {point.key}) == 4
+    assert len(keys | {key}) == 4
 
 
 def test_key_depends_on_data_contents(tmp_path):
@@ -100,50 +97,52 @@ def test_grids_of_the_same_sweep(one, other, same):
     assert "-seed-" in folder(other).name
 
 
+@pytest.mark.usefixtures("jobs_to_run")
 def test_sweep_extended_by_a_setting_keeps_its_points(stubbed):
     """The first point was named after its model because nothing was swept; it keeps its folder."""
     first = stub.make_sweep(stubbed.folder)
     [(_, config)] = stub.points(1)
     first.grid = grid_name([*stub.FIXED, "seed=1"], [])
-    assert first.launch([((), config)]) == [51.0]
-    assert stubbed.launch(1, 2) == [51.0, 52.0]
-    assert stubbed.started() == ["bert", "seed2"]
-    assert stubbed.states() == ["ok", "ok"]
+    first.launch([((), config)])
+    stubbed.launch(1, 2)
+    points = sweep.read_manifest(stubbed.folder).points
+    assert [point.name.partition("-")[0] for point in points] == ["bert", "seed2"]
 
 
+@pytest.mark.usefixtures("jobs_to_run")
 def test_folder_of_another_sweep_is_refused(stubbed):
     stubbed.launch(1)
     manifest_file = stubbed.folder / MANIFEST
     manifest = json.loads(manifest_file.read_text())
     manifest_file.write_text(json.dumps({**manifest, "grid": "model=proposed seed=..."}))
-    before = stubbed.started()
     with pytest.raises(
         RunError, match=r"contains another sweep \(model=proposed seed=\.\.\.\); add values to that one"
     ):
         stubbed.launch(2)
-    assert stubbed.launch(1, 2) == [51.0, 52.0]  # includes all its points, so the sweep is extended
-    assert stubbed.started() == [*before, "seed2"]
+    stubbed.launch(1, 2)  # includes all its points, so the sweep is extended
+    assert len(sweep.read_manifest(stubbed.folder).points) == 2
 
 
+@pytest.mark.usefixtures("jobs_to_run")
 def test_sweep_killed_before_its_manifest_was_written_starts_over(stubbed):
     (died,) = killed_at_sizes(lambda: write_atomic(stubbed.folder / MANIFEST, "x" * 99), [9])
     assert died
     assert len(list(stubbed.folder.iterdir())) == 1
-    assert stubbed.launch(1) == [51.0]
+    stubbed.launch(1)
+    assert len(sweep.read_manifest(stubbed.folder).points) == 1
     assert not any(map(is_unfinished, stubbed.folder.iterdir()))
 
 
 def test_results_of_other_code_are_logged(stubbed, monkeypatch, caplog):
     caplog.set_level(logging.WARNING)
-    stubbed.launch(1, 2)
+    stubbed.launch(1)
     record = json.loads((stubbed.point(1) / RECORD).read_text()) | {"commit": "a" * 40}
     (stubbed.point(1) / RECORD).write_text(json.dumps(record))
     assert not caplog.records
     monkeypatch.setattr("qa_arch.provenance.commit", lambda: ("b" * 40, False))
-    (stubbed.point(2) / RECORD).unlink()
     stubbed.launch(1, 2)
     assert "kept the results of 1 point run with other code (commit aaaaaaaa, now bbbbbbbb)" in caplog.text
-    assert stubbed.started() == ["seed1", "seed2", "seed2"]
+    assert stubbed.started() == ["seed1", "seed2"]
 
 
 @pytest.mark.parametrize(
