@@ -113,9 +113,10 @@ def run_tables(args: argparse.Namespace) -> int:
         return _write_all()
     roots = args.runs or ["runs"]
     if args.publish:
-        refuse_options(
-            args, ("columns", "expected_best", "per_run"), "is for tables, which --publish does not print"
-        )
+        not_printed = "is for tables, which --publish does not print; leave it out"
+        refuse_options(args, ("columns", "expected_best", "per_run"), not_printed)
+        if args.format != "text":
+            raise ConfigError(f"--format {not_printed}")
         for folder, _ in find_runs(roots):
             print(publish(folder, Path(args.publish)))
         return 0
@@ -226,6 +227,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Compare two systems, or every system with a baseline, and print the tables."""
+    if args.top is not None and args.top < 0:
+        raise ConfigError(f"--top {args.top}: must be 0 or more")
     if args.baseline is not None:
         refuse_options(
             args, ("data", "top", "pool"), "is for two systems; leave it out, or leave out --baseline"
@@ -263,9 +266,7 @@ def run_compare(args: argparse.Namespace) -> int:
     tables = [
         replace(compared, notes=[*compared.notes, *notes_a, *notes_b]),
         settings_table(a, b),
-        changed_table(
-            a, b, split=args.split, top=20 if args.top is None else max(args.top, 0), questions=questions
-        ),
+        changed_table(a, b, split=args.split, top=20 if args.top is None else args.top, questions=questions),
     ]
     print_table(*(table for table in tables if table.rows), form=args.format)
     return 0

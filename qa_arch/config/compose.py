@@ -62,17 +62,20 @@ AT_HAND = {
     " submitit_local or submitit_slurm",
     "sweeper": "the sweepers are hydra/sweeper=grid (the default) and hydra/sweeper=qa_optuna",
 }
-SEARCHPATH = (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR")
-SOURCES = (r"\+*data=\{", "write data=files data.train=FILE data.dev=FILE, each setting by itself")
-LOGGERS = (r"logger=(?!\[.*\]$).*,", "name several loggers in brackets, as in logger=[wandb,csv]")
+NEVER = (
+    (r"\+*hydra\.searchpath", "name the folder of your own configs with --config-dir DIR"),
+    (r"\+*data=\{", "write data=files data.train=FILE data.dev=FILE, each setting by itself"),
+    (r"logger=(?!\[.*\]$).*,", "name several loggers in brackets, as in logger=[wandb,csv]"),
+    (r"(model|experiment|debug)=\[", "takes one name, without brackets; train -m model=A,B takes several"),
+    (r"special\b", "follows from experiment, debug and model, so it cannot be chosen"),
+)
+"""(pattern, remedy) of overrides that neither runs nor sweeps take."""
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"
 MULTIRUN = (r"\+*hydra\.mode=MULTIRUN", "add -m, which trains every point of a grid")
 NOT_FOR_RUNS = (
     (r"\+*sweep\.", "is a setting of sweeps; use it with train -m"),
     (r"\+*hydra\.(run|sweep)\.", "name the run folder with --folder DIR, or its parent with runs_dir=DIR"),
-    SEARCHPATH,
-    SOURCES,
-    LOGGERS,
+    *NEVER,
     MULTIRUN,
     (r"\+*hydra[./](?!mode)", NO_EFFECT),
 )
@@ -80,9 +83,7 @@ NOT_FOR_RUNS = (
 NOT_FOR_SWEEPS = (
     (r"\+*hydra\.(run|sweep)\.", "name the sweep's folder with sweep.folder=DIR"),
     (r"\+*hydra\.sweeper\.max_batch_size=", "all points are checked first; sweep.n_jobs=N runs N at a time"),
-    SEARCHPATH,
-    SOURCES,
-    LOGGERS,
+    *NEVER,
     (r"\+*hydra\.mode=(?!MULTIRUN)", "leave out -m"),
     (r"\+*hydra[./](?!launcher|sweeper|mode)", NO_EFFECT),
 )
