@@ -9,6 +9,7 @@ nothing.
 """
 
 import ast
+import compileall
 import os
 import re
 import shutil
@@ -19,17 +20,23 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
+from py_compile import PycInvalidationMode
 from typing import Literal
 from xml.etree import ElementTree
 
-from planting import Fault, Sources, StaleFaultError
+import pytest
+import torch
+from planting import PACKAGES, Fault, Sources, StaleFaultError
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = (
     *("qa_arch", "baselines", "conf", "docs", "experiments", "tests"),
     *("pyproject.toml", "README.md", "constraints.txt"),
 )
+LIBRARIES = ["datasets", "evaluate", "hydra", "pytorch_lightning", "torch", "transformers"]
+"""Loaded once, by the process whose forks run pytest: importing them takes longer than most tests."""
 TEST_SECONDS = 100
 """Limit for a single test: some faults cause endless loops."""
 RUN_SECONDS = 600
@@ -65,12 +72,17 @@ class Checkout:
         self.environment = {
             **{key: value for key, value in os.environ.items() if key != "QA_ARCH_DATA"},
             "PYTHONPATH": str(self.root),
-            # A fault may leave size and mtime (in seconds) of a file unchanged: stale bytecode would be used.
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",
         }
         self._check_imports()
         self.sources = Sources(self.root)
+        for package in PACKAGES:
+            # A fault may leave size and mtime (in seconds) of a file unchanged.
+            by_hash = PycInvalidationMode.CHECKED_HASH
+            compileall.compile_dir(self.root / package, quiet=2, invalidation_mode=by_hash)
+        self.processes = get_context("forkserver")
+        self.processes.set_forkserver_preload(LIBRARIES)
 
     def _check_imports(self) -> None:
         program = "import qa_arch, baselines; print(qa_arch.__file__, baselines.__file__, sep='\\n')"
@@ -108,33 +120,41 @@ class Checkout:
             path.write_text(original, encoding="utf-8")
 
     def _run(self, tests: Sequence[str], *options: str, limit: int = RUN_SECONDS) -> Outcome:
-        report = self.scratch.with_suffix(".xml")
+        report, printed = self.scratch.with_suffix(".xml"), self.scratch.with_suffix(".txt")
         report.unlink(missing_ok=True)
         files = [f"--basetemp={self.scratch}", f"--junitxml={report}"]
         limits = ["--hypothesis-seed=0", f"--timeout={TEST_SECONDS}", "--tb=short", "-m", "not gpu"]
-        command = [sys.executable, "-m", "pytest", *limits, *files, *options, *tests]
         start = time.monotonic()
-        process = subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        arguments = (self.root, self.environment, printed, [*limits, *files, *options, *tests])
+        process = self.processes.Process(target=_pytest, args=arguments)
+        process.start()
         try:
-            output, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # includes ranks started by tests
-            return Outcome("too slow", (), time.monotonic() - start, process.communicate()[0])
+            process.join(limit)
         finally:
-            if process.poll() is None:  # interrupted
-                os.killpg(process.pid, signal.SIGKILL)
-        return _outcome(process.returncode, report, time.monotonic() - start, output)
+            ended = not process.is_alive()
+            if not ended:  # endless, or interrupted
+                os.killpg(process.pid, signal.SIGKILL)  # includes ranks started by tests
+        seconds, output = time.monotonic() - start, printed.read_text(encoding="utf-8", errors="replace")
+        if not ended:
+            return Outcome("too slow", (), seconds, output)
+        return _outcome(process.exitcode, report, seconds, output)
 
 
-def _outcome(code: int, report: Path, seconds: float, output: str) -> Outcome:
+def _pytest(root: Path, environment: dict[str, str], printed: Path, arguments: list[str]) -> None:
+    """Run pytest in ``root``, in a new session; its exit code is that of the process."""
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    os.chdir(root)
+    with printed.open("wb") as file:
+        os.dup2(file.fileno(), sys.stdout.fileno())
+        os.dup2(file.fileno(), sys.stderr.fileno())
+    sys.path.insert(0, str(root))
+    sys.exit(pytest.main(arguments))
+
+
+def _outcome(code: int | None, report: Path, seconds: float, output: str) -> Outcome:
     """Tell failed tests from errors in collection, setup or teardown, by exit code and JUnit report."""
     failed: tuple[str, ...] = ()
     passed: Verdict = "survived"
