@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -52,23 +53,21 @@ from qa_arch.training.run import train
 from qa_arch.types import Example, Gold
 
 PASSAGE = "The bridge at Lowmere was built by Ada Stone in 1871, of oak and a little iron. " * 6
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = [target.name for target in TARGETS]
 
 
 def invented():
-    def entry(number, question, text, nth=0):
-        start = -1
-        for _ in range(nth + 1):
-            start = PASSAGE.find(text, start + 1)
+    def entry(number, question, text, start):
         return Example(f"q{number}", question, PASSAGE, "Bridge", (Gold(text, start),))
 
     return question_set(
         "invented",
         [
-            entry(0, "  Who built the bridge?", "Ada Stone"),
-            entry(1, "When was it built?", "1871", nth=4),
-            entry(2, "What is it made of?", "oak and a little iron", nth=5),
-            entry(3, "What comes first?", "The bridge"),
+            entry(0, "  Who built the bridge?", "Ada Stone", PASSAGE.find("Ada Stone")),
+            entry(1, "When was it built?", "1871", PASSAGE.find("1871", 300)),
+            entry(2, "What is it made of?", "oak and a little iron", PASSAGE.rfind("oak and")),
+            entry(3, "What comes first?", "The bridge", 0),
             Example("q4", "Who sank it?", PASSAGE, "Bridge"),
         ],
         "2.0",
@@ -121,11 +120,19 @@ def test_scorers_agree():
     assert 60 < scores["f1"] < 80
 
 
-def test_alternate_takes_turns_and_discards_the_warm_up():
+def test_sides_and_engines_take_turns():
     calls: list[str] = []
     pairs = timing.alternate(lambda: calls.append("a"), lambda: calls.append("b"), 3)
     assert "".join(calls) == "ab" + "ab" + "ba" + "ab"
     assert len(pairs.ours) == len(pairs.theirs) == 3
+    calls.clear()
+    loaded = {
+        engine: SimpleNamespace(rank=lambda questions, table, name=name: calls.append(name))
+        for engine, name in zip(engines.ENGINES, "abc", strict=False)
+    }
+    seconds = engines._alternate(loaded, "questions", "table", 2)
+    assert "".join(calls) == "abc" + "bca"
+    assert {len(times) for times in seconds.values()} == {2}
 
 
 def test_rows_and_table():
@@ -186,8 +193,12 @@ def test_a_stopped_run_goes_on_and_only_full_runs_are_published(measured, monkey
     assert runner.PAGE.read_text() == page
 
 
-def test_rows_of_other_code_are_measured_again(measured, monkeypatch):
-    runner.main(["cli-help"])
+def test_rows_of_other_code_are_measured_again_and_lacking_data_is_said_first(measured, monkeypatch, capsys):
+    monkeypatch.delenv("QA_ARCH_DATA", raising=False)
+    runner.main(["prepare", "cli-help"])
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first.startswith("2 rows; 1 need SQuAD 2.0's dev set")
+    assert first.endswith("which is not here: they are skipped: prepare")
     machine = rows.describe_machine()
     assert rows.saved("cli-help", machine, quick=False)["ratio"] == 0.1
     for changed in (machine | {"code": "other"}, machine | {"threads": 99}):
@@ -195,36 +206,21 @@ def test_rows_of_other_code_are_measured_again(measured, monkeypatch):
     assert rows.saved("cli-help", machine, quick=True) is None
 
 
-def test_lacking_data_is_said_first(measured, monkeypatch, capsys):
-    monkeypatch.delenv("QA_ARCH_DATA", raising=False)
-    runner.main(["prepare", "cli-help"])
-    first = capsys.readouterr().err.splitlines()[0]
-    assert first.startswith("2 rows; 1 need SQuAD 2.0's dev set")
-    assert first.endswith("which is not here: they are skipped: prepare")
-
-
-def test_a_row_is_measured_by_a_process_of_its_own(capfd):
+def test_a_row_is_measured_by_a_process_of_its_own_whose_errors_are_its_note(monkeypatch):
     (target,) = (target for target in TARGETS if target.name == "cli-help")
     row = rows.measure(target, quick=True)
     assert row["seconds"] > row["ratio"] > 0
-    lost = rows.measure(replace(target, name="no-row"), quick=True)
-    assert (lost["ratio"], lost["note"]) == (None, "not measured: failed: its process ended with 2")
     absent = replace(target, needs=(Need("a unicorn", lambda: False), Need("air", lambda: True)))
     assert rows.measure(absent, quick=True)["note"] == "not measured: needs a unicorn"
+    monkeypatch.setattr(rows, "module_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
+    lost = rows.measure(target, quick=True)
+    assert (lost["ratio"], lost["note"]) == (None, "not measured: failed: its process ended with 2")
 
-
-def test_errors_of_a_row_are_its_note(monkeypatch):
     def fails(quick):
         raise ZeroDivisionError("oops")
 
     monkeypatch.setitem(startup.ROWS, "cli-help", fails)
-    (target,) = (target for target in TARGETS if target.name == "cli-help")
     assert rows.measure_here(target, True)["note"] == "not measured: failed: ZeroDivisionError: oops"
-
-
-def test_wrong_names_are_refused():
-    with pytest.raises(SystemExit):
-        runner.main(["prepair"])
 
 
 def test_batch_size_of_a_peer_is_chosen_once(measured):
@@ -246,16 +242,13 @@ def test_slope_is_the_exponent_of_growth(monkeypatch):
 
 
 def test_padding_overhead_of_batches_by_length_is_below_three_percent_at_batch_32():
+    assert padding_overhead(np.array([10, 5, 8]), [[0, 1], [2]]) == pytest.approx(28 / 23)
     # Lengths like those of SQuAD windows: median 165, ninth decile 289, at most 384.
     rng = np.random.default_rng(5)
     lengths = np.minimum(rng.lognormal(np.log(165), 0.44, 16_000), 384).astype(int)
     overhead = padding_overhead(lengths, BucketBatchSampler(lengths, batch_size=32))
     assert overhead < 1.03
     assert overhead - 1 < (padding_overhead(lengths, np.split(np.arange(16_000), 500)) - 1) / 5
-
-
-def test_padding_counts_as_computed():
-    assert padding_overhead(np.array([10, 5, 8]), [[0, 1], [2]]) == pytest.approx(28 / 23)
 
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
@@ -336,21 +329,6 @@ def test_rows_are_measured_at_small_sizes(capsys):
     for name in names:
         (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}`"))
         assert ("not measured" in row) == (name in without_data)
-
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def test_engines_alternate_in_rotating_order():
-    calls: list[str] = []
-    loaded = {
-        engine: SimpleNamespace(rank=lambda questions, table, engine=engine: calls.append(str(engine)))
-        for engine in engines.ENGINES[:3]
-    }
-    seconds = engines._alternate(loaded, "questions", "table", 2)
-    first, second, third = map(str, engines.ENGINES[:3])
-    assert calls == [first, second, third, second, third, first]
-    assert {engine: len(times) for engine, times in seconds.items()} == dict.fromkeys(loaded, 2)
 
 
 def test_page_shows_the_table_of_the_results():

@@ -199,15 +199,6 @@ def test_requeued_job_resumes_from_its_checkpoint(tiny, expected, tmp_path):
     check_same(folder, expected)
 
 
-def test_three_tasks_on_two_nodes_are_refused(tiny, tmp_path):
-    options = ["--nodes=2", "--ntasks=3", "--time=5"]
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny, f"runs_dir={tmp_path}"]
-    done = subprocess.run(["srun", *options, *command], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "srun started 3 processes on 2 machines, not equally many on each (2,1)" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_cancelled_sweep_point_is_reported_and_rerun(tiny, tmp_path):
     pytest.importorskip("submitit")
     sweep = ["train", "-m", *tiny, "seed=1,2,3", f"sweep.folder={tmp_path}/sweep", "trainer.epochs=1"]
