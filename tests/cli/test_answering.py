@@ -4,13 +4,12 @@ import gzip
 import io
 import json
 import re
-import subprocess
-import sys
 from contextlib import redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from fresh import run_calls
 from line_answers import read_lines, rows, write_lines
 from shapes import unchecked_shapes
 
@@ -223,21 +222,8 @@ def test_graph_answers_and_scores_as_its_run_and_records_the_engine(qa_arch, tra
         assert (same["exact"], same["f1"]) == (point["exact"], pytest.approx(point["f1"], abs=1e-9))
 
 
-SLOW_IMPORTS = (
-    *("transformers.models", "transformers.modeling_utils", "torch._dynamo", "pytorch_lightning"),
-    "datasets",
-)
-
-
 @pytest.mark.slow
-def test_asking_a_graph_or_a_match_lstm_imports_no_transformer_and_no_compiler(exported):
+def test_asking_a_graph_imports_no_transformer_and_no_compiler(exported):
     """They take half of the time in which a small model answers."""
-    program = f"""
-import sys
-import qa_arch.nn.match_lstm
-from qa_arch.cli.main import main
-code = main(["ask", {str(exported[0])!r}, *{QUESTION}])
-sys.exit(code or ", ".join(name for name in {SLOW_IMPORTS} if name in sys.modules) or 0)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200)
-    assert done.returncode == 0, done.stderr
+    slow = ["transformers.models", "transformers.modeling_utils", "torch._dynamo", "pytorch_lightning"]
+    assert run_calls(("ask", exported[0], *QUESTION), heavy=[*slow, "datasets"]) == [[0, "", []]]

@@ -1,7 +1,6 @@
 """Commands of experiments: ``register``, with what ``evaluate --final`` then refuses, and ``suite``."""
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 
@@ -25,11 +24,7 @@ from qa_arch.provenance import (
 from qa_arch.records import (
     FORCED,
     ORACLE,
-    questions_folder,
-    read_questions,
     read_record,
-    read_scored,
-    write_questions,
     write_record,
 )
 
@@ -139,7 +134,6 @@ def test_committed_records_of_a_registered_experiment_are_the_registered_runs(fo
     [
         ("arms: [", "is not valid YAML"),
         (f"arms: {{a: {CLOSED}}}\nseeds: 13", "seeds: expected a list"),
-        (f"arms: {{a: {CLOSED}}}\nseeds: [13]\nseed: [14]", "(did you mean 'seeds'?)"),
         (f"arms: {{1: {CLOSED}, '1': {CLOSED} loss=twins}}\nseeds: [13]", "arms: '1' is given twice"),
         (f"arms:\n  a: {CLOSED}\n  a: {CLOSED}\nseeds: [13]", "line 3, column 3: 'a' is given twice"),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
@@ -238,34 +232,6 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert scored == f"scoring {run_folder} on seen"
     assert left_out.startswith(f"left out: {run_folder} on seen: ")
     assert "training and calibration data" in left_out
-
-
-@pytest.mark.parametrize(("change", "message"), [({"metric_version": "2"}, "metric 2"), ({}, "order")])
-def test_scores_of_other_metrics_or_orders_are_not_tested(suite, run_folder, qa_arch, change, message):
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    record, other = read_record(run_folder), run_folder.with_name("other")
-    shutil.copytree(run_folder, other)
-    scores = {split: {k: replace(p, **change) for k, p in of.items()} for split, of in record.scores.items()}
-    write_record(other, replace(record, model="other", scores=scores, rows={}))
-    for folder in (other, *(other / "sets").iterdir()):
-        columns = read_questions(folder)
-        write_questions(
-            folder, {key: values[::-1] for key, values in columns.items()} if not change else columns
-        )
-    code, _, err = qa_arch("suite", suite, run_folder, other, "--scored-only")
-    assert (code, message in err) == (5, True), err
-
-
-def test_set_with_rows_of_another_scoring_is_scored_again(suite, run_folder, qa_arch):
-    """As ``suite`` leaves it if it is killed between rows and record."""
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    record = read_scored(run_folder)
-    (split,) = (split for split in record.scores if record.facts(split).name == "mixed")
-    columns = read_questions(folder := questions_folder(run_folder, split))
-    write_questions(folder, columns | {"f1": columns["f1"][::-1]})
-    assert qa_arch("suite", suite, run_folder, "--scored-only")[0] == 5
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    assert read_scored(run_folder).scores == record.scores
 
 
 def test_consistency_on_contrast_sets(tmp_path, qa_arch, caplog):

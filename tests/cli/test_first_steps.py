@@ -10,7 +10,6 @@ import sys
 import zipfile
 from importlib import metadata
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from pages import ROOT, commands
@@ -114,23 +113,6 @@ def test_broken_hydra_plugin_and_shadowing_package_are_reported(tmp_path):
     assert "mutable default" in checks["hydra_plugins.hydra_ax_sweeper"]["found"]
     assert checks["hydra_plugins.hydra_ax_sweeper"]["remedy"] == "pip uninstall hydra-ax-sweeper"
     assert checks["baselines"]["found"] == str(tmp_path / "baselines")
-
-
-@pytest.mark.parametrize("offline", ["1", "0"])
-def test_hub_is_queried_once_and_never_offline(doctor, monkeypatch, tmp_path, offline):
-    requests = []
-    monkeypatch.setenv("HF_HUB_OFFLINE", offline)
-    session = SimpleNamespace(head=lambda url, **_: requests.append(url) or SimpleNamespace(status_code=200))
-    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: session)
-    for file, text in (("refs/main", "x"), ("snapshots/x/config.json", "{}")):
-        path = tmp_path / "hub" / "models--roberta-base" / file
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
-    checks = doctor()[1]
-    assert len(requests) == (offline == "0")
-    for name in ("encoder bert-base-uncased", "data rajpurkar/squad"):
-        assert checks[name]["ok"] == (offline == "0")
-    assert checks["encoder roberta-base"]["ok"]
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pytest
@@ -12,8 +11,7 @@ from qa_arch.cli.main import COMMANDS
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import LOSSES, Config, recipes, validate
 from qa_arch.data import synthetic
-from qa_arch.data.splits import by_article
-from qa_arch.data.squad import read, write
+from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import DataError
 from qa_arch.features.vectors import WordVectors
@@ -30,21 +28,6 @@ def data_file(tmp_path):
     path = tmp_path / "all.json"
     path.write_text(json.dumps(write(QUESTIONS)), encoding="utf-8")
     return path
-
-
-def test_three_parts_by_default(qa_arch, data_file, tmp_path):
-    code, out, _ = qa_arch("data", "split", "--data", data_file, "--out", tmp_path / "parts")
-    assert code == 0
-    parts = {name: read(tmp_path / "parts" / f"{name}.json") for name in ("train", "calibration", "dev")}
-    assert sorted(e.id for p in parts.values() for e in p.examples) == sorted(
-        e.id for e in QUESTIONS.examples
-    )
-    assert all(not first.titles & second.titles for first, second in combinations(parts.values(), 2))
-    assert [len(part.titles) for part in parts.values()] == [6, 2, 2]
-    expected = by_article(QUESTIONS, {"train": 0.64, "calibration": 0.16, "dev": 0.2}, 13)
-    assert [p.fingerprint for p in parts.values()] == [p.fingerprint for p in expected.values()]
-    negatives = sum(not example.answerable for example in parts["dev"].examples)
-    assert f"dev.json: {len(parts['dev'])} questions in 2 articles, {negatives} of them" in out
 
 
 def test_existing_part_with_other_content_prevents_any_write(qa_arch, data_file, tmp_path):
@@ -202,7 +185,7 @@ def test_input_errors_and_missing_packages_are_reported_before_torch_is_imported
     proposed, foreign = ("train", "model=proposed", "data=demo"), ("model=bert", "model._target_=mine.Model")
     expected |= {
         (*proposed, f"glove.path={zipped}"): (4, "is compressed: unzip it"),
-        (*proposed, "-m", "glove.path=no/glove.txt", "seed=1,2"): (4, "glove.path: no/glove.txt"),
+        (*proposed, "-m", "glove.path=no/glove.txt", "seed=1,2"): (4, "no/glove.txt: no such file"),
         (*proposed, "data.dev=no/dev.json", "data.open_dev=false", "glove.path=no.txt"): (
             4,
             "glove.path: no",

@@ -80,9 +80,8 @@ def test_predictions_of_another_call_are_replaced_only_on_request(qa_arch, train
     command = ("predict", trained, "--data", dev_file, "--out", tmp_path / "out")
     assert qa_arch(*command)[0] == 0
     before = contents(tmp_path / "out")
-    for options in ((), ("--null-threshold=-inf",), ("--null-threshold=-inf", "--if-exists", "fail")):
-        code, _, err = qa_arch(*command, *options)
-        assert (code, "out: holds predictions already; --if-exists replace" in err) == (5, True), err
+    code, _, err = qa_arch(*command, "--null-threshold=-inf")
+    assert (code, "out: holds predictions already; --if-exists replace" in err) == (5, True), err
     assert contents(tmp_path / "out") == before
     assert qa_arch(*command, "--null-threshold=-inf", "--if-exists", "replace")[0] == 0
     assert contents(tmp_path / "out") != before
@@ -485,10 +484,16 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
     assert (code, "holds the record of bert-greedy with other" in err) == (5, True)
 
 
-def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_path, caplog):
-    more, out = write(synthetic.generate(2, 9, 2, "dev")), tmp_path / "again"
+@pytest.fixture
+def more_questions(tmp_path):
+    """File of a calibration set with a question that is none."""
+    more = write(synthetic.generate(2, 9, 2, "dev"))
     more["data"][0]["paragraphs"][0]["qas"][0]["question"] = 7
-    options = ("--calibration", write_json(tmp_path / "more.json", more), "--on-error", "skip")
+    return write_json(tmp_path / "more.json", more)
+
+
+def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, more_questions, tmp_path, caplog):
+    out, options = tmp_path / "again", ("--calibration", more_questions, "--on-error", "skip")
     assert qa_arch("adopt", run_folder, *options, "--folder", out)[0] == 0
     assert caplog.text.count("left out: ") == caplog.text.count(", question: is ") == 1
     record, first = read_record(out), read_record(run_folder)
@@ -496,20 +501,18 @@ def test_other_calibration_becomes_a_run_of_its_own(qa_arch, run_folder, tmp_pat
     assert record.scores["calibration"]["calibrated"].threshold == record.null_threshold
     assert record.null_threshold == load(out).null_threshold != first.null_threshold
     assert record.trained_titles > first.trained_titles, "scored on neither calibration set"
-    assert record.facts("calibration").questions == len(open_passages(options[1], on_error="skip"))
-    code, _, err = qa_arch("adopt", run_folder, "--folder", tmp_path / "same")
-    assert (code, "is a run already" in err) == (2, True)
+    assert record.facts("calibration").questions == len(open_passages(more_questions, on_error="skip"))
     code, _, err = qa_arch("adopt", out, run_folder, "--folder", tmp_path / "nested")
     assert (code, "was itself adopted from" in err) == (2, True)
 
 
-def test_other_calibration_is_read_as_the_sets_of_the_run_or_as_options_say(qa_arch, run_folder, tmp_path):
+def test_other_calibration_is_read_as_the_sets_of_the_run_or_as_options_say(
+    qa_arch, run_folder, more_questions, tmp_path
+):
     record = read_record(run_folder)
     data = record.config["data"] | {"language": "de", "on_error": "skip"}
     write_record(run_folder, replace(record, config=record.config | {"data": data}))
-    more = write(synthetic.generate(2, 9, 2, "dev"))
-    more["data"][0]["paragraphs"][0]["qas"][0]["question"] = 7
-    command = ("adopt", run_folder, "--calibration", write_json(tmp_path / "more.json", more), "--folder")
+    command = ("adopt", run_folder, "--calibration", more_questions, "--folder")
     for options, language in (((), "de"), (("--language", "en"), "en")):
         assert qa_arch(*command, tmp_path / language, *options)[0] == 0
         read_as = read_record(tmp_path / language).config["data"]

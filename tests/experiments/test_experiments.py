@@ -193,6 +193,8 @@ def here(text: str, folder: Path) -> str:
 def recorded(folder: Path, *, generated: bool) -> Iterator[tuple[Data, dict[str, str]]]:
     """Data of every span model's record, with its fingerprints by split."""
     for path in sorted((ROOT / "experiments").rglob("run.json")):
+        if generated and "synthetic:" not in path.read_text(encoding="utf-8"):
+            continue
         record = read_record(path.parent)
         facts = {split: str(record.fingerprint(split)) for split in record.data}
         try:

@@ -124,26 +124,12 @@ def tiny(few_questions) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected(tiny, tmp_path_factory) -> tuple[RunRecord, bytes]:
-    """Record and weights of a run that starts its two ranks itself; checked against a single process.
-
-    Both train outside SLURM, with SLURM's commands installed.
-    """
-
-    def trained(*overrides: str) -> tuple[RunRecord, bytes]:
-        folder = tmp_path_factory.mktemp("plain") / "run"
-        done = qa_arch("train", *tiny, *overrides, "--folder", str(folder))
-        assert done.returncode == 0, done.stderr
-        assert "srun" not in done.stderr
-        return result(folder)
-
-    ddp, weights = trained("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
-    single, _ = trained("trainer.batch_size=6")
-    for first, second in zip(ddp.epochs, single.epochs, strict=True):
-        assert first.train_loss == pytest.approx(second.train_loss, rel=1e-3)
-    assert ddp.scores["dev"]["calibrated"].metrics == pytest.approx(
-        single.scores["dev"]["calibrated"].metrics, abs=1e-6
-    )
-    return ddp, weights
+    """Record and weights of a run that starts its two ranks itself, with SLURM's commands installed."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    ranks = ("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
+    done = qa_arch("train", *tiny, *ranks, "--folder", str(folder))
+    assert (done.returncode, "srun" in done.stderr) == (0, False), done.stderr
+    return result(folder)
 
 
 def result(folder: Path) -> tuple[RunRecord, bytes]:
@@ -197,24 +183,3 @@ def test_requeued_job_resumes_from_its_checkpoint(tiny, expected, tmp_path):
     output = (tmp_path / "job.out").read_text()
     assert output.count("training starts from the beginning") == 1, output
     check_same(folder, expected)
-
-
-def test_cancelled_sweep_point_is_reported_and_rerun(tiny, tmp_path):
-    pytest.importorskip("submitit")
-    sweep = ["train", "-m", *tiny, "seed=1,2,3", f"sweep.folder={tmp_path}/sweep", "trainer.epochs=1"]
-    sweep += ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "sweep.n_jobs=1"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "qa_arch.cli.main", *sweep],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    wait_for(lambda: len(output_of("squeue", "--array", "--noheader").splitlines()) == 3, 300)
-    array = output_of("squeue", "--noheader", "--format=%F").split()[0]
-    output_of("scancel", f"{array}_1")
-    output, _ = process.communicate(timeout=900)
-    assert process.returncode == 1, output
-    assert "3 points: 2 ok, 1 killed" in output
-    assert re.search(rf"seed=2 .*killed .*its job {array}_1 was cancelled", output), output
-    rerun = qa_arch(*sweep)
-    assert "3 points: 3 ok" in rerun.stdout, rerun.stderr
