@@ -21,7 +21,6 @@ from benchmarks import (
     decoding,
     end_to_end,
     engines,
-    growth,
     inputs,
     peers,
     prediction,
@@ -45,7 +44,6 @@ from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.features.windows import prepare
 from qa_arch.nn.encoder import Encoder
 from qa_arch.qa.reader import Reader
-from qa_arch.results.tables import fill_between, markdown
 from qa_arch.training.run import train
 from qa_arch.types import Example, Gold
 
@@ -222,13 +220,6 @@ def test_batch_size_of_a_peer_is_chosen_once(measured):
     assert asked == [1, 1, 8, 32]
 
 
-def test_slope_is_the_exponent_of_growth(monkeypatch):
-    monkeypatch.setattr(growth, "generated_set", lambda size: None)
-    monkeypatch.setattr(growth, "once", lambda run: Timed(run(), 0.0))
-    assert growth.slope(lambda size: 3.0 * size, True).value == pytest.approx(1.0)
-    assert growth.slope(lambda size: 0.5 * size**1.5, False).value == pytest.approx(1.5)
-
-
 def test_padding_overhead_of_batches_by_length_is_below_three_percent_at_batch_32():
     assert padding_overhead(np.array([10, 5, 8]), [[0, 1], [2]]) == pytest.approx(28 / 23)
     # Lengths like those of SQuAD windows: median 165, ninth decile 289, at most 384.
@@ -317,14 +308,6 @@ def test_rows_are_measured_at_small_sizes(capsys):
     for name in names:
         (row,) = (line for line in table.splitlines() if line.startswith(f"| `{name}`"))
         assert ("not measured" in row) == (name in without_data)
-
-
-def test_page_shows_the_table_of_the_results():
-    results = json.loads((ROOT / "benchmarks/results/engines.json").read_text(encoding="utf-8"))
-    page = (ROOT / "docs/export.md").read_text(encoding="utf-8")
-    table = markdown(engines.table_of(results), titled=False)
-    assert table.count("\n| torch") == 2
-    assert fill_between(page, engines.MARK, table) == page
 
 
 @pytest.mark.slow

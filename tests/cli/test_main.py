@@ -116,28 +116,19 @@ def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
             assert (code, err) == (5, f"qa-arch: {path}: {hint}\n")
 
 
-@pytest.mark.parametrize(
-    ("status", "command"),
-    [
-        ("ok", "train --config-from 'a run' --folder RUN"),
-        ("failed", "train --config-from 'a run' --folder 'a run' --resume"),
-    ],
-)
-def test_suggested_commands_quote_the_folder(qa_arch, tmp_path, monkeypatch, status, command):
+def test_suggested_commands_quote_the_folder(qa_arch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (published,) = RECORDS.glob("bert-*/run.json")
     (tmp_path / "a run").mkdir()
-    text = published.read_text().replace('"status": "ok"', f'"status": "{status}"')
+    text = published.read_text().replace('"status": "ok"', '"status": "failed"')
     (tmp_path / "a run" / "run.json").write_text(text)
     err = qa_arch("ask", "a run", "--question", "q", "--context", "c")[2]
-    assert f"qa-arch {command}" in err
+    assert "qa-arch train --config-from 'a run' --folder 'a run' --resume" in err
 
 
 def test_settings_may_follow_an_option(qa_arch):
-    before = qa_arch("params", "model=match_lstm/boundary", "model.hidden=10", "--json")
-    assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")
-    assert before[0] == 0
-    assert before != qa_arch("params", "model=match_lstm/boundary", "--json")
+    before = qa_arch("params", "debug=fast", "encoder.width=8", "--json")
+    assert (before[0], qa_arch("params", "debug=fast", "--json", "encoder.width=8")) == (0, before)
     assert "~experiment: names no choice" in qa_arch("params", "seed=1", "--json", "~experiment")[2]
 
 

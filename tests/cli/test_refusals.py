@@ -59,7 +59,6 @@ REFUSED = [
     ("adopt tiny-electra --set optim.lr=1", 2, "optim: describes"),
     ("adopt tiny-electra --set features.max_length=0256", 2, "max_length: expected an integer, got '0256'"),
     ("evaluate --predictions p.json --data dev.json --device cpu", 2, "give --run"),
-    ("evalute --data x", 2, "did you mean 'evaluate'"),
     ("export run --to onnx --out g --push me/model", 2, "are for --to hf"),
     (f"{HF} --precision int8", 2, "holds fp32 weights"),
     (f"{HF} --push a/b/c", 2, "--push: "),

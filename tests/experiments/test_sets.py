@@ -1,11 +1,9 @@
 """Scripts of ``experiments/`` that write sets of questions or unpack an encoder: completely or not at all."""
 
-import csv
 import hashlib
 import io
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from scripts import load
@@ -89,27 +87,21 @@ def test_real_files_are_reproduced(real_data, tmp_path, capsys):
         assert read(tmp_path / f"{name}.json").fingerprint == read(squad / f"{name}.json").fingerprint, name
 
 
-def write_unansq(folder: Path, split: str, pairs, contexts=()) -> None:
-    """Write UnAnsQ's files of one split; ``pairs``: (id, question, twin's id, twin), answered by token 2."""
-    folder.mkdir(exist_ok=True)
-    for kind, at in (("answerable", 0), ("unanswerable", 2)):
-        lines = "".join(f"{pair[at]}\t{pair[at + 1]}\t2\t2\n" for pair in pairs)
-        (folder / f"{split}-{kind}-questions.txt").write_text(lines)
-    (folder / f"{split}-context.txt").write_text("".join(f"{context}\t0\t3\n" for context in contexts))
-
-
 @pytest.fixture
 def pairs_folder(tmp_path):
-    write_unansq(
-        tmp_path / "QG", "train", [("b2", "which colour ?", "v1", "what size ?"), ("zz", "?", "z1", "?")]
-    )
-    pairs = [
-        ("c1", "of c ?", "w1", "not of c ?"),
-        ("b1", "of b ?", "w2", "not of b ?"),
-        ("c2", "?", "w3", "no ?"),
-    ]
-    write_unansq(tmp_path / "QG", "dev", pairs, ["the mill\u2028is red"] * 2 + ["a barn is old"])
-    return tmp_path / "QG"
+    """UnAnsQ's files of both splits: (id, question, twin's id, twin), answered by token 2."""
+    pairs = {
+        "train": [("b2", "which colour ?", "v1", "what size ?"), ("zz", "?", "z1", "?")],
+        "dev": [("c1", "of c ?", "w1", "no ?"), ("b1", "of b ?", "w2", "no ?"), ("c2", "?", "w3", "no ?")],
+    }
+    contexts = {"train": [], "dev": ["the mill\u2028is red"] * 2 + ["a barn is old"]}
+    for split, rows in pairs.items():
+        for kind, at in (("answerable", 0), ("unanswerable", 2)):
+            lines = "".join(f"{row[at]}\t{row[at + 1]}\t2\t2\n" for row in rows)
+            (tmp_path / f"{split}-{kind}-questions.txt").write_text(lines)
+        lines = "".join(f"{context}\t0\t3\n" for context in contexts[split])
+        (tmp_path / f"{split}-context.txt").write_text(lines)
+    return tmp_path
 
 
 def test_balanced_set_alternates_answerable_questions_and_twins(pairs_folder):
@@ -158,46 +150,6 @@ RECORDED = {
     "tripadvisor": "d31c7d30666a",
 }
 """Fingerprints of the sets when the program itself read them from other files."""
-REVIEW = {"item_id": "B0", "question": "How is the strap?", "review": "The strap is wide. ANSWERNOTFOUND"}
-ROWS = [
-    {"q_review_id": "a", "human_ans_spans": "The strap is wide", "human_ans_indices": "(0, 17)"},
-    {"q_review_id": "a", "human_ans_spans": "ANSWERNOTFOUND", "human_ans_indices": "(19, 33)"},
-]
-
-
-def test_typos_of_a_word():
-    """Expected by hand: neighbouring keys, no swap of equal letters; first and last letter stay."""
-    misspell = other_sets.misspell
-    words = {misspell("Is it Cool?", draw).removeprefix("Is it ").removesuffix("?") for draw in range(200)}
-    replaced = {f"C{other}ol" for other in "iklp"} | {f"Co{other}l" for other in "iklp"}
-    assert words == {"Col", "Coool"} | replaced
-    assert {misspell("имя?", draw) for draw in range(9)} == {"имя?"}, "no word of four letters"
-
-
-def test_every_row_of_subjqa_is_a_question(tmp_path):
-    with (tmp_path / "set.csv").open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, [*REVIEW, *ROWS[0]])
-        writer.writeheader()
-        writer.writerows(REVIEW | row for row in ROWS)
-    answered, unanswerable = other_sets.subjqa(tmp_path / "set.csv").examples
-    assert (answered.id, answered.title, answered.context) == ("a-1", "B0", "The strap is wide.")
-    assert [gold.text for gold in answered.answers] == ["The strap is wide"]
-    assert (unanswerable.id, unanswerable.answers) == ("a-2", ())
-    (tmp_path / "set.csv").write_text((tmp_path / "set.csv").read_text().replace("(0, 17)", "(0, 0)"))
-    with pytest.raises(DataError, match=r"row 2: human_ans_indices: holds no text"):
-        other_sets.subjqa(tmp_path / "set.csv")
-
-
-def test_contractions_of_not_are_rejoined() -> None:
-    asked = ("who does n't own it ?", "what isn't there ?", "who has ten n'ths ?")
-    questions = question_set("asked", [Example(q, q, "Nobody.", "Mill") for q in asked], "2.0")
-    rejoined = load("decision/split.py").rejoined(questions)
-    assert [example.question for example in rejoined.examples] == [
-        "who doesn't own it ?",
-        "what isn't there ?",
-        "who has ten n'ths ?",
-    ]
-    assert rejoined.fingerprint != questions.fingerprint
 
 
 @pytest.mark.data

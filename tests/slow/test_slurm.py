@@ -183,3 +183,24 @@ def test_requeued_job_resumes_from_its_checkpoint(tiny, expected, tmp_path):
     output = (tmp_path / "job.out").read_text()
     assert output.count("training starts from the beginning") == 1, output
     check_same(folder, expected)
+
+
+def test_cancelled_sweep_point_is_reported_and_rerun(tiny, tmp_path):
+    pytest.importorskip("submitit")
+    sweep = ["train", "-m", *tiny, "seed=1,2,3", f"sweep.folder={tmp_path}/sweep", "trainer.epochs=1"]
+    sweep += ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=10", "sweep.n_jobs=1"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "qa_arch.cli.main", *sweep],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_for(lambda: len(output_of("squeue", "--array", "--noheader").splitlines()) == 3, 300)
+    array = output_of("squeue", "--noheader", "--format=%F").split()[0]
+    output_of("scancel", f"{array}_1")
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == 1, output
+    assert "3 points: 2 ok, 1 killed" in output
+    assert re.search(rf"seed=2 .*killed .*its job {array}_1 was cancelled", output), output
+    rerun = qa_arch(*sweep)
+    assert "3 points: 3 ok" in rerun.stdout, rerun.stderr
