@@ -119,28 +119,22 @@ def lines_file(tmp_path_factory):
     )
 
 
-def test_files_pipes_and_gzip_give_the_same_bytes(qa_arch, trained, lines_file, tmp_path, monkeypatch):
+def test_files_and_pipes_give_the_same_bytes(qa_arch, trained, lines_file, tmp_path, monkeypatch):
     out = tmp_path / "out.jsonl"
     predict = ("predict", trained, "--top-k", 2, "--data")
     code, message, _ = qa_arch(*predict, lines_file, "--out", out)
     assert (code, message) == (0, f"{out}: 41 lines\n")
     answers = read_lines(out)
-    assert [answer["id"] for answer in answers][-1] == 41
-    assert max(len(answer["spans"]) for answer in answers) == 2
-    packed = tmp_path / "data.jsonl.gz"
-    packed.write_bytes(gzip.compress(lines_file.read_bytes()))
-    assert qa_arch(*predict, packed, "--out", tmp_path / "b.jsonl")[0] == 0
-    assert (tmp_path / "b.jsonl").read_bytes() == out.read_bytes()
-    monkeypatch.setattr(
-        "sys.stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(lines_file.read_bytes())))
-    )
+    assert (answers[-1]["id"], max(len(answer["spans"]) for answer in answers)) == (41, 2)
+    packed = io.BufferedReader(io.BytesIO(gzip.compress(lines_file.read_bytes())))
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=packed))
     code, text, err = qa_arch(*predict, "-", "--out", "-")
     assert (code, text) == (0, out.read_text(encoding="utf-8"))
     assert "41 lines" in err
 
 
 def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
-    qa_arch, trained, run_folder, lines_file, tmp_path, monkeypatch
+    qa_arch, run_folder, lines_file, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("qa_arch.serving.lines.PART_LINES", 7)
     out = tmp_path / "out.jsonl"
@@ -148,16 +142,12 @@ def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
     assert qa_arch(*predict)[0] == 0
     complete = out.read_bytes()
     out.rename(tmp_path / "out.jsonl.partial").write_bytes(complete[: len(complete) // 2])
-    for change in (("--top-k", 3), ("--precision", "bf16")):
-        code, _, err = qa_arch(*predict, *change)
-        assert (code, "was made with settings." in err) == (5, True)
-    code, message, _ = qa_arch(*predict)
-    assert code == 0
-    assert "21 of them from an earlier call" in message or "14 of them from an earlier call" in message
+    code, _, err = qa_arch(*predict, "--top-k", 3)
+    assert (code, "was made with settings." in err) == (5, True)
+    assert re.search("(14|21) of them from an earlier call", qa_arch(*predict)[1])
     assert out.read_bytes() == complete
-    assert "already answered" in qa_arch(*predict)[1]
-    assert qa_arch("evaluate", "--run", run_folder)[0] == 0  # scoring changes no answer
-    assert "already answered" in qa_arch(*predict)[1]
+    assert qa_arch("evaluate", "--run", run_folder)[0] == 0
+    assert "already answered" in qa_arch(*predict)[1], "scoring changes no answer"
     weights = run_folder / "model" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     code, _, err = qa_arch(*predict)
