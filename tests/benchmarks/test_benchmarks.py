@@ -6,6 +6,7 @@ import sys
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from runpy import run_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -192,21 +193,30 @@ def test_rows_of_other_code_are_measured_again_and_lacking_data_is_said_first(me
     assert rows.saved("cli-help", machine, quick=True) is None
 
 
-def test_a_row_is_measured_by_a_process_of_its_own_whose_errors_are_its_note(monkeypatch):
+def test_a_row_is_measured_by_a_process_of_its_own_whose_errors_are_its_note(monkeypatch, capsys):
     (target,) = (target for target in TARGETS if target.name == "cli-help")
-    row = rows.measure(target, quick=True)
-    assert row["seconds"] > row["ratio"] > 0
-    absent = replace(target, needs=(Need("a unicorn", lambda: False), Need("air", lambda: True)))
-    assert rows.measure(absent, quick=True)["note"] == "not measured: needs a unicorn"
-    monkeypatch.setattr(rows, "module_command", lambda *_: [sys.executable, "-c", "raise SystemExit(2)"])
+    called, programs = [], ["raise SystemExit(2)"]
+
+    def command(*words):
+        called.append(words)
+        return [sys.executable, "-c", programs.pop()]
+
+    monkeypatch.setattr(rows, "module_command", command)
+    monkeypatch.setattr(sys, "argv", ["rows", "cli-help", "--quick"])
+    monkeypatch.delitem(sys.modules, "benchmarks.rows")  # else runpy warns
+    run_module("benchmarks.rows", run_name="__main__")
+    row = json.loads(printed := capsys.readouterr().out)
+    programs.append(f"print({printed!r})")
+    measured = rows.measure(target, quick=True)
+    assert (measured | {"seconds": 0.0}, measured["seconds"] > 0, row["ratio"] > 0) == (row, True, True)
     lost = rows.measure(target, quick=True)
     assert (lost["ratio"], lost["note"]) == (None, "not measured: failed: its process ended with 2")
-
-    def fails(quick):
-        raise ZeroDivisionError("oops")
-
-    monkeypatch.setitem(startup.ROWS, "cli-help", fails)
-    assert rows.measure_here(target, True)["note"] == "not measured: failed: ZeroDivisionError: oops"
+    absent = replace(target, needs=(Need("a unicorn", lambda: False), Need("air", lambda: True)))
+    assert rows.measure(absent, quick=True)["note"] == "not measured: needs a unicorn"
+    assert called == [("benchmarks.rows", "cli-help", "--quick")] * 2
+    monkeypatch.setitem(startup.ROWS, "cli-help", lambda quick: 1 / 0)
+    note = "not measured: failed: ZeroDivisionError: division by zero"
+    assert rows.measure_here(target, True)["note"] == note
 
 
 def test_batch_size_of_a_peer_is_chosen_once(measured):

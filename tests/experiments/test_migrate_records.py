@@ -35,6 +35,11 @@ POINTER, LINEAR = "qa_arch.nn.pointer.PointerHead", "qa_arch.nn.heads.LinearHead
 BERT_MATCH = "qa_arch.models.bert_match.BertMatch"
 WANDB = {"_target_": "qa_arch.training.loggers.WandbLogger", "mode": "offline", "texts": False, "tags": ["a"]}
 
+SELECTION = {
+    **{"margin": 0.2, "negatives": 50, "max_question": 200, "max_answer": 200, "unknown_buckets": 100},
+    "types": None,
+}
+"""A section that every config had."""
 SCHEMA_3_NAMES = {
     "threshold_0": "margin_0",
     "forced": "never_null",
@@ -65,7 +70,7 @@ def earlier(run: Path, schema: int) -> dict:
     for key in ("settings_hash", "run_hash", "rows"):
         del old[key]
     config = old["config"] = json.loads(json.dumps(now["config"]))
-    config["optim"]["layer_decay"], config["selection"] = 1.0, {"margin": 0.2, "types": None}
+    config["optim"]["layer_decay"], config["selection"] = 1.0, SELECTION
     if schema == 1:
         old["margin"] = old.pop("threshold")
         old["batch"] = {"global" if k == "global_size" else k: v for k, v in old["batch"].items()}

@@ -59,7 +59,7 @@ def test_build_returns_the_four_sets_or_writes_nothing(tmp_path, capsys, monkeyp
     assert sets["train-v1.1.part"].protocol == "1.1"
     assert ids(sets["train-v2.0.part"])[:3] == ["t0", "n0", "t1"]
     assert "T44" not in sets["train-v2.0.part"].titles
-    assert not any(example.plausible for example in sets["train-v2.0.part"].examples)
+    assert not any(example.plausible for example in sets["dev-v2.0.fold_a"].examples)
     renamed = (replace(e, title="Normans") if e.title == "T20" else e for e in train.examples)
     with pytest.raises(DataError, match=r"share 1 article \('Normans'\)"):
         build.build(build_set(*renamed), negatives, dev)
