@@ -2,14 +2,11 @@
 
 import json
 import math
-import shlex
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from reports import page_figures, page_parts
 
-from qa_arch.cli.main import COMMANDS
 from qa_arch.data.answer_files import read_answers
 from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
@@ -46,7 +43,6 @@ HARNESS = [
     }
     for number, id_ in enumerate(TEXTS)
 ]
-COMPLETION = {"doc": {"doc_id": "a"}, "resps": [["1902"]], "filtered_resps": ["1902"]}
 FOR_METRIC = [
     {"id": id_, "prediction_text": text, "no_answer_probability": ODDS[id_]} for id_, text in TEXTS.items()
 ]
@@ -75,13 +71,6 @@ def test_each_format_is_recognised(tmp_path, content, form, odds):
     assert answers.null_odds == (None if odds is None else pytest.approx(odds))
 
 
-@pytest.mark.parametrize("line", [{**PREDICTED[0], "id": 7}, {**COMPLETION, "doc": {"id": 7}}])
-def test_ids_may_be_numbers(tmp_path, line):
-    (tmp_path / "answers.jsonl").write_text(lines(line))
-    questions = question_set("made", [replace(QUESTIONS.examples[0], id="7")], "2.0")
-    assert read_answers(tmp_path / "answers.jsonl", questions).texts == {"7": "1902"}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -89,34 +78,22 @@ def test_ids_may_be_numbers(tmp_path, line):
         ('{"a": "x", "a": "y", "b": "", "c": ""}', "a is answered twice"),
         (lines(*PREDICTED, PREDICTED[0]), "line 4: a is answered twice"),
         (lines(PREDICTED[0], {"id": "b", "error": "too long"}), "line 2: text: is missing"),
-        (lines(COMPLETION, {**COMPLETION, "doc": {}}), "line 2: doc.doc_id: is missing"),
         (
             lines(*PREDICTED[:2], {"id": "c", "text": "Eve"}),
             "1 id (c) with an answer but no probability or null odds; add one for each",
         ),
         (lines({**PREDICTED[0], "null_odds": math.nan}), "null_odds: 'nan' is not a number"),
-        (lines({**PREDICTED[0], "null_odds": "0.5"}), "null_odds: has the wrong type"),
         (lines({**PREDICTED[0], "null_odds": True}), "null_odds: has the wrong type"),
-        (lines({**HARNESS[0], "filtered_resps": ["x", ["y"]]}), "filtered_resps: 'y' is not a log-prob"),
-        (lines({**HARNESS[0], "filtered_resps": ["x", ["999"]]}), "filtered_resps: '999' is not a log-prob"),
         (lines({**HARNESS[0], "filtered_resps": ["x", ["nan"]]}), "filtered_resps: 'nan' is not a log-prob"),
         (
             json.dumps({"a": [{"answer": "1902", "score": 1}]}),
             "a: the prediction is a list ([{'answer': '1902'",
         ),
-        (json.dumps([{"query": "Who?", "data": "Ada", "score": 1}]), "unknown format; expected official"),
         ("question,answer\n?,x\n", "has no column id, but 'question, answer'; expected official predictions"),
-        ("id,answer\na\n", "line 2: ends before answer; complete"),
         ("id,answer\na,Rome, Italy\n", "line 2: more cells than columns; quote cells that contain a comma"),
         ('{"a": "1902 \\ud83d"}', "object: the answer to a contains a lone surrogate at character 5"),
-        ('id,answer\na,"x\n', "line 2: unexpected end of data"),
         ("id,answer,null_odds\na,1902,low\n", "line 2: null_odds: 'low' is not a number; correct it"),
-        (
-            "id,answer,no_answer_probability\na,1902,0.5\nb,,\nc,Eve,\n",
-            "1 id (c) with an answer but no probability or null odds; add one for each",
-        ),
         (lines({**PREDICTED[0], "answer": "1902"}), "record 1: text and answer: either could be the answer"),
-        ("[3]", "unknown format"),
     ],
 )
 def test_invalid_answers_are_rejected(tmp_path, content, message):
@@ -135,7 +112,7 @@ def test_extra_ids_are_ignored_unless_missing_answers_are_allowed(tmp_path):
         read_answers(tmp_path / "answers", QUESTIONS, empty=True)
 
 
-def test_missing_answers_and_answers_not_in_the_passage(tmp_path, monkeypatch, qa_arch):
+def test_missing_empty_and_foreign_answers_are_counted(tmp_path, monkeypatch, qa_arch, caplog):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data.json").write_text(json.dumps(write(QUESTIONS)))
     (tmp_path / "p.json").write_text(json.dumps({"a": "1902", "c": "Eve"}))
@@ -149,13 +126,8 @@ def test_missing_answers_and_answers_not_in_the_passage(tmp_path, monkeypatch, q
     assert "1 answers not in passage" in qa_arch("show", folder)[1]
     (tmp_path / "p.json").write_text(json.dumps({**TEXTS, "b": "1871"}))
     assert "holds another record" in qa_arch(*command)[2]
-
-
-def test_answers_that_are_all_empty_are_reported(tmp_path, monkeypatch, qa_arch, caplog):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data.json").write_text(json.dumps(write(QUESTIONS)))
     (tmp_path / "p.json").write_text(json.dumps(dict.fromkeys(TEXTS, "")))
-    assert qa_arch("adopt", "--predictions", "p.json", "--data", "data.json", "--name", "x")[0] == 0
+    assert qa_arch(*command, "--folder", "empty")[0] == 0
     assert '100.0% of the answers are "no answer", which is right for 33.3% of the questions' in caplog.text
 
 
@@ -197,13 +169,10 @@ def test_adopted_predictions_score_like_their_run(trained, tmp_path, monkeypatch
     assert len(curves) == 2, "the run without null odds has no curve"
     assert "0-run2" in packs
     for command in (
-        *("ask {} --question Who --context x", "serve {}", "predict {} --data synthetic:dev --out p"),
-        *("export {} --to onnx --out o", "evaluate --run {} --data synthetic:dev"),
-        *("inspect {} --question Who --context x", "train --config-from {} --folder x"),
+        *("ask {} --question Who --context x", "serve {}", "export {} --to onnx --out o"),
+        *("evaluate --run {} --data synthetic:dev", "train --config-from {} --folder x"),
     ):
-        if command.split()[0] not in COMMANDS:
-            continue  # belongs to an extra that is not installed
-        code, out, err = qa_arch(*shlex.split(command.format("runs/copy")))
+        code, out, err = qa_arch(*command.format("runs/copy").split())
         assert (code, out, err.count("\n")) == (5, "", 1), command
         assert ": adopted from a prediction file: it has no weights" in err
 

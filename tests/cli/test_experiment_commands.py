@@ -1,7 +1,6 @@
 """Commands of experiments: ``register``, with what ``evaluate --final`` then refuses, and ``suite``."""
 
 import json
-import shutil
 import sys
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from qa_arch.data.question_sets import question_set
 from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError
 from qa_arch.files import write_atomic, write_json
 from qa_arch.provenance import (
     DEV_ACCESS_LOG,
@@ -25,11 +24,7 @@ from qa_arch.provenance import (
 from qa_arch.records import (
     FORCED,
     ORACLE,
-    questions_folder,
-    read_questions,
     read_record,
-    read_scored,
-    write_questions,
     write_record,
 )
 
@@ -71,8 +66,7 @@ def test_only_registered_runs_are_scored_on_dev(qa_arch, plan, closed_run, read_
     ):
         write_record(closed_run, replace(record, **changed))
         code, _, err = qa_arch(*final)
-        assert code == 2, err
-        assert message in err
+        assert (code, message in err) == (2, True), err
     write_record(closed_run, record)
     monkeypatch.setattr("qa_arch.provenance.code_hash", lambda _: "0")
     code, _, err = qa_arch(*final)
@@ -122,7 +116,7 @@ def test_arm_whose_teacher_is_not_trained_yet_is_registered(qa_arch, plan, read_
 
 @pytest.mark.parametrize("folder", [plan.parent for plan in EXPERIMENTS.glob(f"*/{REGISTERED}")], ids=str)
 def test_committed_records_of_a_registered_experiment_are_the_registered_runs(folder):
-    """By their stored hashes; other settings and other data make other runs."""
+    """By their stored hashes."""
     registration, planned = read_registration(folder), set()
     dev = registration.sets["dev"]["fingerprint"]
     for path in folder.glob("records/*/run.json"):
@@ -130,12 +124,8 @@ def test_committed_records_of_a_registered_experiment_are_the_registered_runs(fo
         require_registered(folder, record, dev)
         assert record.settings_hash == registration.runs[record.model][str(record.seed)], path
         planned.add((record.model, str(record.seed)))
-        train = replace(record.data["train"], fingerprint="0")
-        for changed in ({"settings_hash": record.run_hash}, {"data": {**record.data, "train": train}}):
-            with pytest.raises(ConfigError, match="the run is not registered"):
-                require_registered(folder, replace(record, **changed), dev)
-        with pytest.raises(ConfigError, match="other data: dev"):
-            require_registered(folder, record, "0")
+    with pytest.raises(ConfigError, match="other data: dev"):
+        require_registered(folder, record, "0")
     assert planned == {(arm, seed) for arm, seeds in registration.runs.items() for seed in seeds}
 
 
@@ -143,19 +133,11 @@ def test_committed_records_of_a_registered_experiment_are_the_registered_runs(fo
     ("text", "message"),
     [
         ("arms: [", "is not valid YAML"),
-        ("seeds: [13]", "missing arms"),
-        ("arms: {}\nseeds: [13]", "needs arms"),
         (f"arms: {{a: {CLOSED}}}\nseeds: 13", "seeds: expected a list"),
-        (f"arms: {{a: {CLOSED}}}\nseeds: [13]\nseed: [14]", "(did you mean 'seeds'?)"),
-        (
-            f"arms:\n  a: {CLOSED}\n  a: {CLOSED} loss=twins\nseeds: [13]",
-            "line 3, column 3: 'a' is given twice",
-        ),
         (f"arms: {{1: {CLOSED}, '1': {CLOSED} loss=twins}}\nseeds: [13]", "arms: '1' is given twice"),
+        (f"arms:\n  a: {CLOSED}\n  a: {CLOSED}\nseeds: [13]", "line 3, column 3: 'a' is given twice"),
         (f"arms: {{a: {CLOSED}, b: {CLOSED} data.split_seed=4}}\nseeds: [13]", "differ in name or data"),
-        (f"arms: {{a: {CLOSED}}}\nseeds: [13, 13]", "seeds lists a seed twice"),
         (f"arms: {{a: {CLOSED} seed=5}}\nseeds: [13]", "arm a: contains seed="),
-        (f"arms: {{a: '{CLOSED} name=\"b'}}\nseeds: [13]", "arm a: No closing quotation"),
     ],
 )
 def test_invalid_plan_is_refused(qa_arch, plan, text, message):
@@ -163,15 +145,6 @@ def test_invalid_plan_is_refused(qa_arch, plan, text, message):
     assert code == 2
     assert message in err
     assert not path.with_name(REGISTERED).exists()
-
-
-@pytest.mark.parametrize(
-    "content", ['{"date": "2026"}', '{"date": "", "commit": "", "sets": {}, "runs": {"a": 1}}']
-)
-def test_damaged_registration_is_reported(tmp_path, content):
-    (tmp_path / REGISTERED).write_text(content)
-    with pytest.raises(RunError, match=r"registered\.json: not a registration"):
-        read_registration(tmp_path)
 
 
 @pytest.fixture
@@ -190,18 +163,18 @@ def suite(tmp_path):
     return file
 
 
-@pytest.mark.parametrize(("size", "unit"), [(1, "question"), (2, "passage")])
-def test_set_without_intervals_is_named(tmp_path, qa_arch, size, unit):
+def test_set_without_intervals_is_named(tmp_path, qa_arch):
+    """Two questions of one passage have no interval over passages."""
     first = generate(3, 4, 1, "dev").examples[0]
-    examples = [replace(first, id=str(number)) for number in range(size)]
+    examples = [replace(first, id=str(number)) for number in range(2)]
     write_json(tmp_path / "tiny.json", write(question_set("tiny", examples, "2.0")))
     write_json(tmp_path / "answers.json", {example.id: "wrong" for example in examples})
     arguments = ("--predictions", tmp_path / "answers.json", "--data", tmp_path / "tiny.json", "--name", "x")
     assert qa_arch("adopt", *arguments, "--folder", tmp_path / "x")[0] == 0
-    sets = {"small": {"data": str(tmp_path / "tiny.json"), "unit": unit}}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"sets": sets}))
+    sets = {"small": {"data": str(tmp_path / "tiny.json"), "unit": "passage"}}
+    write_json(tmp_path / "mine.yaml", {"sets": sets})
     code, _, err = qa_arch("suite", tmp_path / "mine.yaml", tmp_path / "x")
-    assert (code, f"small: an interval over {unit}s needs several" in err) == (5, True), err
+    assert (code, "small: an interval over passages needs several" in err) == (5, True), err
 
 
 @pytest.fixture
@@ -255,43 +228,6 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert "training and calibration data" in left_out
 
 
-def test_a_set_that_a_run_was_fitted_on_is_no_test_set(run_folder, qa_arch, tmp_path):
-    record = read_record(run_folder)
-    assert "calibration" in record.scores
-    sets = {"fitted": {"data": record.config["data"]["calibration"]}}
-    (tmp_path / "fitted.yaml").write_text(yaml.safe_dump({"sets": sets}))
-    code, _, err = qa_arch("suite", tmp_path / "fitted.yaml", run_folder, "--scored-only")
-    assert (code, "none of the runs was scored on any set" in err) == (5, True), err
-
-
-@pytest.mark.parametrize(("change", "message"), [({"metric_version": "2"}, "metric 2"), ({}, "order")])
-def test_scores_of_other_metrics_or_orders_are_not_tested(suite, run_folder, qa_arch, change, message):
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    record, other = read_record(run_folder), run_folder.with_name("other")
-    shutil.copytree(run_folder, other)
-    scores = {split: {k: replace(p, **change) for k, p in of.items()} for split, of in record.scores.items()}
-    write_record(other, replace(record, model="other", scores=scores, rows={}))
-    for folder in (other, *(other / "sets").iterdir()):
-        columns = read_questions(folder)
-        write_questions(
-            folder, {key: values[::-1] for key, values in columns.items()} if not change else columns
-        )
-    code, _, err = qa_arch("suite", suite, run_folder, other, "--scored-only")
-    assert (code, message in err) == (5, True), err
-
-
-def test_set_with_rows_of_another_scoring_is_scored_again(suite, run_folder, qa_arch):
-    """As ``suite`` leaves it if it is killed between rows and record."""
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    record = read_scored(run_folder)
-    (split,) = (split for split in record.scores if record.facts(split).name == "mixed")
-    columns = read_questions(folder := questions_folder(run_folder, split))
-    write_questions(folder, columns | {"f1": columns["f1"][::-1]})
-    assert qa_arch("suite", suite, run_folder, "--scored-only")[0] == 5
-    assert qa_arch("suite", suite, run_folder)[0] == 0
-    assert read_scored(run_folder).scores == record.scores
-
-
 def test_consistency_on_contrast_sets(tmp_path, qa_arch, caplog):
     """a and its contrasts are right, b's contrast is wrong: 1 of 2 groups, 50%.
 
@@ -324,41 +260,27 @@ def test_consistency_on_contrast_sets(tmp_path, qa_arch, caplog):
     assert "small: 7 questions, faulty records left out: 1" in grid["notes"][1]
 
 
-def test_faulty_records_are_skipped_when_scoring(suite, run_folder, tmp_path, qa_arch):
-    content = json.loads((tmp_path / "spans.json").read_text())
-    content["data"][0]["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] += 1
-    write_json(tmp_path / "spans.json", content)
-    sets = {"spans": {"data": f"{tmp_path}/spans.json", "on_error": "skip"}}
-    suite.write_text(yaml.safe_dump({"sets": sets}))
-    code, out, err = qa_arch("suite", suite, run_folder, "--json")
-    assert code == 0, err
-    (row,) = json.loads(out)[1]["rows"]
-    assert row["consistency"] is None
-    assert not any("consistency" in note for note in json.loads(out)[1]["notes"])
-
-
-def test_scored_only_scores_nothing(suite, adopted, run_folder, qa_arch):
+def test_scored_only_scores_nothing(suite, adopted, run_folder, qa_arch, tmp_path):
+    """A set that a run was fitted on is no test set."""
     code, out, _ = qa_arch("suite", suite, run_folder, adopted, "--scored-only", "--json")
     assert code == 0
     assert [row["model"] for row in json.loads(out)[1]["rows"]] == ["right"]
     assert set(read_record(run_folder).scores) == {"calibration", "dev"}
-    code, _, err = qa_arch("suite", suite, run_folder, "--scored-only")
-    assert code == 5
-    assert "none of the runs was scored on any set" in err
+    fitted_on = read_record(run_folder).config["data"]["calibration"]
+    write_json(tmp_path / "fitted.yaml", {"sets": {"fitted": {"data": fitted_on}}})
+    for file in (suite, tmp_path / "fitted.yaml"):
+        code, _, err = qa_arch("suite", file, run_folder, "--scored-only")
+        assert (code, "none of the runs was scored on any set" in err) == (5, True), err
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ("sets: {a: {dta: x}}", "unknown setting 'sets.a.dta' (did you mean 'sets.a.data'?)"),
-        ("sets: {a: {data: x, unit: row}}", "sets.a.unit: 'row' is not a choice"),
         ("sets: {}", "has no sets"),
-        ("sets: [", "is not valid YAML: line 1, column 8: "),
     ],
 )
 def test_invalid_suite_is_refused(tmp_path, qa_arch, content, message):
     (tmp_path / "s.yaml").write_text(content)
     code, _, err = qa_arch("suite", tmp_path / "s.yaml", tmp_path)
-    assert code == 2
-    assert f"{tmp_path}/s.yaml" in err
-    assert message in err
+    assert (code, f"{tmp_path}/s.yaml" in err, message in err) == (2, True, True), err

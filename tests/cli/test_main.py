@@ -1,35 +1,24 @@
 """The command line: help, listings, completion, exit codes, one-line errors, terminals of any width."""
 
 import io
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from pages import commands
 from rich.cells import cell_len
 from terminals import CONTROL, ROOT
 
 from qa_arch.cli import data
 from qa_arch.cli.main import _settings, main
 from qa_arch.config.find import config_folders, groups
-from qa_arch.config.schema import Trainer
-from qa_arch.data.sources import usage
 from qa_arch.errors import (
-    ConfigError,
     DataError,
-    QaArchError,
-    RunError,
     UnavailableError,
-    first_line,
-    one_line,
 )
-from qa_arch.results.columns import COLUMNS
 
 RECORDS = ROOT / "experiments/real_part/records/v2"
 
@@ -45,15 +34,9 @@ def test_command_alone_prints_its_help(qa_arch):
     assert qa_arch()[:2] == qa_arch("--help")[:2]
 
 
-def test_package_runs_as_a_module():
-    done = subprocess.run([sys.executable, "-m", "qa_arch", "--version"], capture_output=True, text=True)
-    assert (done.returncode, done.stdout[:8]) == (0, "qa-arch "), done.stderr
-
-
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (QaArchError("x"), 1, "x"),
         (PermissionError(13, "x", "closed.json"), 1, "closed.json: permission denied"),
         (OSError(36, "x", "long"), 1, "long: file name too long"),
         (FileNotFoundError(2, "x"), 1, "the working folder was removed"),
@@ -62,9 +45,6 @@ def test_package_runs_as_a_module():
             2,
             r"'a\udcff': a name is not",
         ),
-        (ConfigError("x"), 2, "x"),
-        (DataError("x"), 4, "x"),
-        (RunError("x"), 5, "x"),
         (UnavailableError("x"), 6, "x"),
         (ValueError("x"), 70, "unexpected ValueError: x"),
         (MemoryError(), 1, "out of memory; free some"),
@@ -90,40 +70,34 @@ def test_error_in_the_package_of_an_extra_is_not_called_a_bug(qa_arch, monkeypat
 
 
 @pytest.mark.parametrize("arguments", [("--debug", "stats"), ("stats", "--debug")])
-@pytest.mark.parametrize("error", [DataError("x"), ValueError("x")])
-def test_debug_shows_the_traceback(monkeypatch, arguments, error):
-    monkeypatch.setattr(data, "run_stats", raising(error))
-    with pytest.raises(type(error)):
+def test_debug_shows_the_traceback(monkeypatch, arguments):
+    monkeypatch.setattr(data, "run_stats", raising(DataError("x")))
+    with pytest.raises(DataError):
         main([*arguments, "--data", "x"])
 
 
-@pytest.mark.parametrize(("error", "code"), [(BrokenPipeError(), 0), (OSError(28, "No space left"), 1)])
-def test_closed_pipe_and_full_disk_are_no_bugs(monkeypatch, capsys, error, code):
-    monkeypatch.setattr(data, "run_stats", raising(error))
+def test_closed_pipe_is_no_error(monkeypatch, capsys):
+    monkeypatch.setattr(data, "run_stats", raising(BrokenPipeError()))
     silenced = []
     monkeypatch.setattr("os.dup2", lambda *handles: silenced.append(handles))
     monkeypatch.setattr("sys.stdout.fileno", lambda: 1, raising=False)
-    assert main(["stats", "--data", "x"]) == code
-    assert silenced
-    line = "qa-arch: output: cannot be written (No space left); free space\n"
-    assert capsys.readouterr().err == line * code
+    assert (main(["stats", "--data", "x"]), bool(silenced), capsys.readouterr().err) == (0, True, "")
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
-def test_characters_that_the_output_cannot_encode_are_replaced(monkeypatch, tmp_path, encoding):
-    monkeypatch.setattr(data, "run_stats", lambda args: print("Δ = 1") or 0)
-    with (tmp_path / "out").open("w", encoding=encoding) as file:
-        monkeypatch.setattr("sys.stdout", file)
-        assert main(["stats", "--data", "x"]) == 0
-    assert (tmp_path / "out").read_text() == "? = 1\n"
-
-
-def test_small_output_to_a_full_disk_is_one_line(tmp_path):
-    script = 'ulimit -f 0; exec "$0" -m qa_arch.cli.main list models > out'
+def test_output_to_a_full_disk_is_one_line(tmp_path):
+    script = 'ulimit -f 0; exec "$0" -m qa_arch list models > out'
     command = ["bash", "-c", script, sys.executable]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     line = "qa-arch: output: cannot be written (File too large); free space\n"
     assert (done.returncode, done.stderr) == (1, line)
+
+
+def test_characters_that_the_output_cannot_encode_are_replaced(monkeypatch, tmp_path):
+    monkeypatch.setattr(data, "run_stats", lambda args: print("Δ = 1") or 0)
+    with (tmp_path / "out").open("w", encoding="latin-1") as file:
+        monkeypatch.setattr("sys.stdout", file)
+        assert main(["stats", "--data", "x"]) == 0
+    assert (tmp_path / "out").read_text() == "? = 1\n"
 
 
 def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
@@ -142,35 +116,19 @@ def test_missing_run_gets_suggestions(qa_arch, tmp_path, monkeypatch):
             assert (code, err) == (5, f"qa-arch: {path}: {hint}\n")
 
 
-@pytest.mark.parametrize(
-    ("status", "command"),
-    [
-        ("ok", "train --config-from 'a run' --folder RUN"),
-        ("failed", "train --config-from 'a run' --folder 'a run' --resume"),
-    ],
-)
-def test_suggested_commands_quote_the_folder(qa_arch, tmp_path, monkeypatch, status, command):
+def test_suggested_commands_quote_the_folder(qa_arch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (published,) = RECORDS.glob("bert-*/run.json")
     (tmp_path / "a run").mkdir()
-    text = published.read_text().replace('"status": "ok"', f'"status": "{status}"')
+    text = published.read_text().replace('"status": "ok"', '"status": "failed"')
     (tmp_path / "a run" / "run.json").write_text(text)
     err = qa_arch("ask", "a run", "--question", "q", "--context", "c")[2]
-    assert f"qa-arch {command}" in err
-
-
-@pytest.mark.parametrize("command", ["predict", "evaluate", "stats", "report", "compare", "show"])
-def test_help_names_every_kind_of_source(qa_arch, command):
-    code, out, _ = qa_arch(command, "--help")
-    assert code == 0
-    assert usage().replace(" ", "") in "".join(out.split())
+    assert "qa-arch train --config-from 'a run' --folder 'a run' --resume" in err
 
 
 def test_settings_may_follow_an_option(qa_arch):
-    before = qa_arch("params", "model=match_lstm/boundary", "model.hidden=10", "--json")
-    assert before == qa_arch("params", "model=match_lstm/boundary", "--json", "model.hidden=10")
-    assert before[0] == 0
-    assert before != qa_arch("params", "model=match_lstm/boundary", "--json")
+    before = qa_arch("params", "debug=fast", "encoder.width=8", "--json")
+    assert (before[0], qa_arch("params", "debug=fast", "--json", "encoder.width=8")) == (0, before)
     assert "~experiment: names no choice" in qa_arch("params", "seed=1", "--json", "~experiment")[2]
 
 
@@ -178,52 +136,6 @@ def test_home_folder_is_expanded_after_an_option_too(qa_arch, tmp_path, monkeypa
     monkeypatch.setenv("HOME", str(tmp_path))
     assert qa_arch("data", "synthetic", "--articles", "1", "--out=~/set.json")[0] == 0
     assert (tmp_path / "set.json").is_file()
-
-
-def test_errors_of_other_libraries_are_shortened_and_never_empty():
-    error = ValueError("\n  no such key\n  in the file\n")
-    assert (first_line(error), one_line(error)) == ("no such key", "no such key in the file")
-    assert (first_line(error, 7), one_line(error, 7)) == ("no such...", "no such")
-    assert first_line(OSError()) == one_line(OSError(" \n")) == "OSError"
-
-
-def names(out: str) -> list[str]:
-    return [line.split()[0] for line in out.splitlines() if line[0] != " "]
-
-
-def test_all_groups_and_choices_are_listed_with_documentation(qa_arch):
-    choices = groups(config_folders())
-    listed = names(qa_arch("list")[1])
-    assert listed == ["settings", "columns", *(group for group in choices if group != "special")]
-    plural = {"loss": "losses", "data": "data"}
-    for group in ("model", "experiment", "data", "encoder", "logger", "head", "loss"):
-        entries = json.loads(qa_arch("list", plural.get(group, f"{group}s"), "--json")[1])
-        public = [name for name in choices[group] if not name.startswith("_")]
-        listed = [entry["name"] for entry in entries]
-        assert (sorted(listed) if group == "model" else listed) == [f"{group}={name}" for name in public]
-        assert all(len(entry["about"]) > 15 for entry in entries), entries
-
-
-def test_columns_of_tables_are_listed(qa_arch):
-    assert set(names(qa_arch("list", "columns")[1])) == set(COLUMNS)
-
-
-def test_every_setting_has_a_type_and_says_what_it_is(qa_arch):
-    known = {entry["name"]: entry for entry in json.loads(qa_arch("list", "settings", "--json")[1])}
-    assert set(known) >= {f"trainer.{item.name}" for item in fields(Trainer)}
-    assert not [entry for entry in known.values() if "typing" in entry.get("type", "")]
-    bare = re.compile(r"(of \w+=[\w/]+)?$")  # names a choice of which it is a setting, but says nothing of it
-    assert not [name for name, entry in known.items() if bare.match(entry["about"])]
-
-
-def test_commands_of_the_settings_page_work(qa_arch, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # a dry run fails where its run is finished, as after make demo
-    page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
-    calls = [call for call in commands(page) if "--trust" not in call]
-    assert len(calls) >= 4
-    for call in calls:
-        code, out, err = qa_arch(*call)
-        assert (code, bool(out)) == (0, True), (call, err)
 
 
 BASH = """
@@ -235,13 +147,9 @@ for COMP_LINE in "$@"; do
 done
 """
 COMPLETED = {
-    "pred": "predict",
     "--debug pred": "predict",
     "train --if-exists ": "fail replace resume",
-    "export RUN --to h": "hf",
-    "train mod": "model=",
     "train -m model=prop": "proposed",  # = breaks words in bash, so that only the part after it is replaced
-    "ask runs/de": "",
 }
 
 
@@ -262,10 +170,6 @@ def test_every_choice_is_offered():
     for group, names in groups(config_folders()).items():
         assert f"{group}=" in _settings(group)
         assert _settings(f"{group}=") == [f"{group}={name}" for name in names]
-
-
-A, B = (next(RECORDS.glob(f"{model}-*")) for model in ("bert", "proposed"))
-PAIR = ("compare", A, B, "--top", 3)
 
 
 @pytest.fixture
@@ -292,41 +196,25 @@ def cells(lines: list[str]) -> set[str]:
     return {cell.strip() for line in lines for cell in re.split("[│┃]", line)[1:-1]}
 
 
-@pytest.mark.parametrize(
-    ("width", "left_out"), [(80, "F1 oracle, null threshold, parameters, seconds"), (120, None)]
-)
-def test_a_table_keeps_its_first_columns(drawn, width, left_out):
-    lines = drawn(["tables", "experiments/real_part"], width)
+def test_a_table_keeps_its_first_columns(drawn):
+    lines = drawn(["tables", "experiments/real_part"], 80)
     table = lines[: next(number for number, line in enumerate(lines) if line.startswith("└"))]
     assert {"model", "EM", "F1", "always-no-answer", "bert", "proposed", "52.1", "53.6"} <= cells(table)
-    assert ("22,566,146" in cells(table)) == (left_out is None)
-    notes = " ".join(" ".join(lines).split())
-    assert (f"not shown in {width} characters: {left_out}" in notes) == (left_out is not None)
+    left_out = "not shown in 80 characters: F1 oracle, null threshold, parameters, seconds"
+    assert left_out in " ".join(" ".join(lines).split())
 
 
 def test_a_comparison_keeps_difference_and_interval(drawn):
-    lines = drawn(PAIR, 80)
+    lines = drawn(("compare", *(next(RECORDS.glob(f"{model}-*")) for model in ("bert", "proposed"))), 80)
     assert {"B − A", "95% interval", "p", "-4.20", "HasAns F1"} <= cells(lines)
     assert any(re.search(r"│ +-\d\.\d\d to -\d\.\d\d │", line) for line in lines)
-    assert "p, these runs" not in cells(lines)
     assert {"model.dropout", "TransformerSpan", "BertMatch", "glove.use"} <= cells(lines)
-
-
-def test_a_baseline_comparison_keeps_the_difference(drawn):
     lines = drawn(["compare", RECORDS, "--baseline", "bert"], 80)
     assert {"model", "F1", "ΔF1", "95% interval", "-3.80", "53.58"} <= cells(lines)
     assert any("Holm" in cell for cell in cells(lines))
 
 
-def test_show_keeps_the_columns_of_errors(drawn):
-    (run,) = (ROOT / "experiments/synthetic/records").glob("bert-*")
-    lines = drawn(["show", run], 80)
-    assert {"kind", "asked", "abstained", "missed", "false"} <= cells(lines)
-    assert "not shown in 80 characters: boundary, near miss" in " ".join(" ".join(lines).split())
-
-
 def test_show_truncates_no_word(drawn):
-    lines = drawn(["show", A], 80)
-    text = "\n".join(lines)
+    text = "\n".join(drawn(["show", next(RECORDS.glob("bert-*"))], 80))
     for word in ("calibrated", "forced answer", "encoder", "missed answer", "provenance", "22,566,146"):
         assert word in text

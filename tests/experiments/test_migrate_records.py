@@ -116,10 +116,8 @@ def test_longer_table_renames_classes_and_keeps_hashes(run, monkeypatch, capsys)
     after = read_record(run)
     assert after.config["model"]["_target_"] == "qa_arch.models.last.Model"
     assert after.config["optim"].keys() == before.config["optim"].keys() - {"lr"}
-    assert (after.settings_hash, after.run_hash, after.rows) == (
-        *(before.settings_hash, before.run_hash),
-        before.rows,
-    )
+    for name in ("settings_hash", "run_hash", "rows"):
+        assert getattr(after, name) == getattr(before, name)
     monkeypatch.setitem(migration.RETIRED, "seed", 5)
     assert migration.main([str(run)]) == 1
     assert "config.seed: is not 5 as in all others" in capsys.readouterr().err
@@ -143,6 +141,14 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(run):
         assert [(run / name).read_bytes() for name in (RECORD, CONFIG, QUESTIONS)] == written
 
 
+RANKERS = "qa_arch.extras.selection.rankers."
+RANDOM = {"random": {"_target_": "baselines.heuristics.RandomSpan"}}
+ORDERS = {
+    "random-order": {"_target_": f"{RANKERS}RandomOrder"},
+    "word-overlap": {"_target_": f"{RANKERS}WordOverlap"},
+}
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -156,18 +162,8 @@ def test_running_record_and_rows_of_other_scores_are_left_alone(run):
         ),
         ({"model": {"_target_": BERT_MATCH, "pointer": "linear"}}, {"head": {"_target_": LINEAR}}),
         ({"trainer": {"select": "spans_auc"}}, {"select": "forced_auc"}),
-        ({"logger": {"name": "none", "mode": "auto"}}, {"_target_": None}),
         ({"logger": {"name": "wandb", "mode": "offline", "tags": ["a"]}}, WANDB),
-        (
-            {
-                "model": {"task": "selection"},
-                "references": {"random": {"_target_": "baselines.heuristics.RandomSpan"}},
-            },
-            {
-                "random-order": {"_target_": "qa_arch.extras.selection.rankers.RandomOrder"},
-                "word-overlap": {"_target_": "qa_arch.extras.selection.rankers.WordOverlap"},
-            },
-        ),
+        ({"model": {"task": "selection"}, "references": RANDOM}, ORDERS),
     ],
 )
 def test_sections_of_earlier_configs_become_current_ones(before, after):

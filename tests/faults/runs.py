@@ -5,7 +5,7 @@ from planting import Fault
 # fmt: off
 FAULTS = (
     Fault(name="threshold is fitted on a closed dev set", at="adopt_model",
-          test="test_threshold_is_not_fitted_on_a_closed_dev_set",
+          test="test_closed_dev_set_is_scored_only_with_final",
           old="else closed_dev(own.data).values()", new="else ()"),
     Fault(name="threshold is fitted on training articles", at="adopt_model",
           test="test_threshold_is_not_fitted_on_training_articles",
@@ -442,7 +442,7 @@ FAULTS = (
           test="test_useless_folder_is_refused",
           old="set(names) & set(known[group])", new="set()"),
     Fault(name="run folder is checked after importing torch", at="runs:open_predictor",
-          test="test_input_errors_are_reported_before_torch_is_imported",
+          test="test_input_errors_and_missing_packages_are_reported_before_torch_is_imported",
           old="require_runs(folders)", new="pass"),
     Fault(name="a line is completed without its command", at="main:_complete", test="test_bash_completes",
           old="_parser(command)", new="_parser(None)"),
@@ -470,7 +470,7 @@ FAULTS = (
           old="record.data if split == TRAIN else {**record.data, split: reading.facts}",
           new="{**record.data, split: reading.facts}"),
     Fault(name="any training set passes for the run's own", at="open_set",
-          test="test_changed_training_data_is_not_scored",
+          test="test_training_questions_are_scored_without_changing_dev",
           old="questions.fingerprint != record.fingerprint(TRAIN)", new="False"),
     Fault(name="repeated values count once in a mean", at="_joined",
           test="test_committed_tables_match_the_records",

@@ -124,26 +124,12 @@ def tiny(few_questions) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected(tiny, tmp_path_factory) -> tuple[RunRecord, bytes]:
-    """Record and weights of a run that starts its two ranks itself; checked against a single process.
-
-    Both train outside SLURM, with SLURM's commands installed.
-    """
-
-    def trained(*overrides: str) -> tuple[RunRecord, bytes]:
-        folder = tmp_path_factory.mktemp("plain") / "run"
-        done = qa_arch("train", *tiny, *overrides, "--folder", str(folder))
-        assert done.returncode == 0, done.stderr
-        assert "srun" not in done.stderr
-        return result(folder)
-
-    ddp, weights = trained("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
-    single, _ = trained("trainer.batch_size=6")
-    for first, second in zip(ddp.epochs, single.epochs, strict=True):
-        assert first.train_loss == pytest.approx(second.train_loss, rel=1e-3)
-    assert ddp.scores["dev"]["calibrated"].metrics == pytest.approx(
-        single.scores["dev"]["calibrated"].metrics, abs=1e-6
-    )
-    return ddp, weights
+    """Record and weights of a run that starts its two ranks itself, with SLURM's commands installed."""
+    folder = tmp_path_factory.mktemp("plain") / "run"
+    ranks = ("trainer=ddp", "trainer.devices=2", "trainer.batch_size=3")
+    done = qa_arch("train", *tiny, *ranks, "--folder", str(folder))
+    assert (done.returncode, "srun" in done.stderr) == (0, False), done.stderr
+    return result(folder)
 
 
 def result(folder: Path) -> tuple[RunRecord, bytes]:
@@ -197,15 +183,6 @@ def test_requeued_job_resumes_from_its_checkpoint(tiny, expected, tmp_path):
     output = (tmp_path / "job.out").read_text()
     assert output.count("training starts from the beginning") == 1, output
     check_same(folder, expected)
-
-
-def test_three_tasks_on_two_nodes_are_refused(tiny, tmp_path):
-    options = ["--nodes=2", "--ntasks=3", "--time=5"]
-    command = [sys.executable, "-m", "qa_arch.cli.main", "train", *tiny, f"runs_dir={tmp_path}"]
-    done = subprocess.run(["srun", *options, *command], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "srun started 3 processes on 2 machines, not equally many on each (2,1)" in done.stderr
-    assert not list(tmp_path.iterdir())
 
 
 def test_cancelled_sweep_point_is_reported_and_rerun(tiny, tmp_path):
