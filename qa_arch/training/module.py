@@ -227,6 +227,8 @@ class TrainingModule(pl.LightningModule):
         if self.parts.monitor is None:
             loss, windows = self._sum_over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
+            if math.isnan(loss):  # as after a last step that diverged, which no training loss shows
+                raise QaArchError(self._not_finite("calibration loss", loss))
         # ``History`` passes them to the loggers, once per epoch.
         self.log_dict(scores, sync_dist=False, rank_zero_only=False, batch_size=1, logger=False)
 
@@ -243,11 +245,14 @@ class TrainingModule(pl.LightningModule):
         means = {name: total / windows if windows else 0.0 for name, total in sums.items()}
         for name, mean in means.items():
             if not math.isfinite(mean) and self.trainer.precision != "16-mixed":  # fp16 skips such steps
-                raise QaArchError(
-                    f"epoch {self.current_epoch + 1}: the mean training {name} is {mean}; lower optim.lr, or"
-                    " look for divisions by zero and completely masked rows in the model and the loss"
-                )
+                raise QaArchError(self._not_finite(f"mean training {name}", mean))
         return means, round(windows)
+
+    def _not_finite(self, name: str, value: float) -> str:
+        return (
+            f"epoch {self.current_epoch + 1}: the {name} is {value}; lower optim.lr, or look for divisions by"
+            " zero and completely masked rows in the model and the loss"
+        )
 
     def _sum_over_ranks(self, sums: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from contextlib import redirect_stdout
+from contextlib import ExitStack, nullcontext, redirect_stdout
 from dataclasses import asdict
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from transformers import AutoModel
 
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
-from qa_arch.errors import ConfigError, RunError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.files import read_json, write_json
 
 ROOT = Path(__file__).parents[2]
@@ -171,6 +171,38 @@ def test_runs_that_are_not_registered_are_refused(script, machine, monkeypatch, 
     script.require_registered(runs)
     with pytest.raises(ConfigError, match="plain-s1: is not registered"):
         script.require_registered(script.runs_of("teachers", ["optim.lr=1e-3"]))
+
+
+@pytest.mark.parametrize(("answers", "shared"), [([True], True), ([False, True], False), ([False] * 2, None)])
+def test_gpu_is_shared_where_that_works(script, tmp_path, monkeypatch, answers, shared):
+    """``answers``: whether a process can use the GPU, with CUDA's service and without it."""
+    control, calls = tmp_path / script.MPS, tmp_path / "calls"
+    control.write_text(f'#!/bin/sh\n[ $# -gt 0 ] && echo "$@" >> {calls} || cat >> {calls}\n')
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        monkeypatch.setenv(name, "")  # so that the test leaves none
+    monkeypatch.setattr(script, "gpu_works", lambda: answers.pop(0))
+    with pytest.raises(UnavailableError) if shared is None else nullcontext(), ExitStack() as ending:
+        script.share_gpu(ending)
+        assert ("CUDA_MPS_PIPE_DIRECTORY" in os.environ) == shared
+        assert calls.read_text() == "-d\n"
+    assert calls.read_text() == "-d\nquit\n"
+    assert not answers
+
+
+def test_too_large_a_folder_is_not_written(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script, "LIMIT", 10**6)
+    with pytest.raises(RunError, match="too large"):
+        script.pack(tmp_path / "packed")
+    assert not list(tmp_path.iterdir())
+
+
+def test_existing_folder_is_kept(script, tmp_path):
+    (tmp_path / "mine").touch()
+    with pytest.raises(RunError, match="exists"):
+        script.pack(tmp_path)
+    assert (tmp_path / "mine").exists()
 
 
 @pytest.mark.slow

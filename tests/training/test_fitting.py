@@ -231,7 +231,8 @@ def test_epoch_losses_are_means_over_windows(run_fit, settings, null_weight):
         assert epochs[0][f"{split}_loss"] == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog):
+@pytest.mark.parametrize(("recovers", "loss"), [(True, "mean training loss"), (False, "calibration loss")])
+def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog, recovers, loss):
     config = configure("trainer.eval_batch_size=2")
     parts = task.assemble(config)
 
@@ -239,10 +240,15 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog)
         def on_train_batch_end(self, *_):
             torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
 
+        def on_validation_start(self, *_):
+            if recovers:
+                torch.nn.init.normal_(next(parts.model.parameters()))
+
     parts = replace(parts, callbacks=lambda: [Diverge()])
-    with pytest.raises(QaArchError, match=r"epoch 1: the mean training loss is nan; lower optim\.lr"):
+    with pytest.raises(QaArchError, match=rf"epoch 1: the {loss} is nan; lower optim\.lr"):
         fit_parts(config, parts, tmp_path)
-    assert caplog.text.count("span logits are NaN") == caplog.text.count("windows is NaN") == 1
+    reported = [caplog.text.count(f"{scores} NaN") for scores in ("span logits are", "windows is")]
+    assert reported == [not recovers] * 2
 
 
 def test_best_epoch_is_kept_not_the_last(run_fit, monkeypatch, tmp_path):
