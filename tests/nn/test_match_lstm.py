@@ -28,7 +28,12 @@ def example(dtype=torch.float64, in_dim=6, hidden=5, kind=MatchLSTM):
     return model, context, question, context_mask, question_mask
 
 
-def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> tuple[Tensor, Tensor]:
+def reference(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> list[Tensor]:
+    """Hidden states of one direction of one example."""
+    return list(equations(model, passage, question)[0])
+
+
+def equations(model: MatchLSTM, passage: list[Tensor], question: list[Tensor]) -> tuple[Tensor, Tensor]:
     """Hidden states and attention weights of one direction of one example, by the equations."""
     question = [*question, torch.zeros_like(question[0])]  # the word "nothing"
     h = c = torch.zeros(model.state.in_features, dtype=torch.float64)
@@ -71,8 +76,8 @@ def test_both_directions_follow_the_equations_at_every_length():
     assert not weights.requires_grad
     for row, (c, q) in enumerate(LENGTHS):
         passage, words = list(context[row, :c]), list(question[row, :q])
-        ahead, ahead_weights = reference(model, passage, words)
-        back, back_weights = (values.flip(0) for values in reference(model, passage[::-1], words))
+        ahead, ahead_weights = equations(model, passage, words)
+        back, back_weights = (values.flip(0) for values in equations(model, passage[::-1], words))
         torch.testing.assert_close(states[row, :c], torch.cat([ahead, back], dim=-1), rtol=0, atol=1e-10)
         assert not states[row, c:].any()
         real = [*range(q), 5]  # "nothing" comes last, after the padding

@@ -52,24 +52,22 @@ def make_windows(sizes, tokens=12, before=3, words=40, seed=0):
     return QuestionSet("synthetic", examples, "2.0"), table, make_logits(*logits, *null)
 
 
-def rank_windows(windows, search="band", order=None, *, n_best=20, max_answer_tokens=30) -> Ranking:
-    """Search and rank the windows of ``make_windows``, processed in ``order``."""
+def rank_windows(windows, *, n_best, max_answer_tokens) -> Ranking:
+    """Search the windows of ``make_windows`` by grid, and rank them."""
     questions, table, logits = windows
-    rows = np.arange(len(table.example)) if order is None else np.asarray(order)
-    found = best_spans(logits, search=search, n_best=n_best, max_answer_tokens=max_answer_tokens)
-    result = found.take(rows)
-    origin = (table.token_start - table.context_at)[rows]
+    result = best_spans(logits, search="grid", n_best=n_best, max_answer_tokens=max_answer_tokens)
+    origin = table.token_start - table.context_at
     start, end = char_spans(result, origin, table.char_start, table.char_end)
     return rank(
         result,
         questions.examples,
-        window=rows,
-        example=table.example[rows],
+        window=np.arange(len(table.example)),
+        example=table.example,
         char_start=start,
         char_end=end,
         expected=np.bincount(table.example, minlength=len(questions)),
         n_best=n_best,
-        dedupe=search != "grid",
+        dedupe=False,
     )
 
 
@@ -412,13 +410,12 @@ def script_answers(synthetic, n_best, limit, threshold):
 @pytest.mark.parametrize(("n_best", "limit"), [(20, 30), (5, 4), (2, 1), (150, 30)])
 def test_grid_search_matches_the_common_script(n_best, limit):
     synthetic = make_windows([1, 2, 3, 1] * 8, tokens=25, words=60, seed=n_best)
-    ranking = rank_windows(synthetic, "grid", n_best=n_best, max_answer_tokens=limit)
-    answers = ranking.best_predictions
+    ranking = rank_windows(synthetic, n_best=n_best, max_answer_tokens=limit)
     margin = float(np.median(ranking.null_odds[ranking.best >= 0])) + 1e-3
     texts, lists, odds = script_answers(synthetic, n_best, limit, margin)
     assert list(predictions(ranking, margin).values()) == texts
     assert 0 < sum(text == "" for text in texts) < len(texts)
-    np.testing.assert_allclose([a.null_odds for a in answers], odds, atol=1e-5)
+    np.testing.assert_allclose([a.null_odds for a in ranking.best_predictions], odds, atol=1e-5)
     for ours, theirs in zip(dict(nbest(ranking)).values(), lists, strict=True):
         assert [c["text"] for c in ours] == [c["text"] for c in theirs]
         for mine, expected in zip(ours, theirs, strict=True):

@@ -7,7 +7,6 @@ import sys
 from functools import reduce
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from broken_records import change_record
@@ -16,8 +15,7 @@ from safetensors.torch import load_file
 
 import qa_arch
 from qa_arch.config.target import locate
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
-from qa_arch.features.vectors import WordVectors
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
 from qa_arch.models import store
 from qa_arch.qa.loading import load_predictor
 
@@ -230,15 +228,3 @@ def test_model_with_tied_weights_loads_as_saved(tmp_path):
     store.load_weights(tmp_path, copy)
     assert copy.write.weight is copy.read.weight
     assert all(torch.equal(copy.state_dict()[name], value) for name, value in model.state_dict().items())
-
-
-def test_vectors_without_matching_words_are_refused(tmp_path, copied):
-    folder = copied / "model" / "vectors"
-    folder.mkdir()
-    (folder / "words.txt").write_text("alone\n")
-    with pytest.raises(DataError, match="vectors"):
-        qa_arch.load(copied)
-    WordVectors(("alone",), np.ones((2, 3), np.float32)).save(folder)
-    relabel(folder / "vectors.safetensors", "I32")
-    with pytest.raises(DataError, match=r"1 words, but vectors of shape \(2, 3\) in int32"):
-        qa_arch.load(copied)
