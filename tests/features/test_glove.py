@@ -1,13 +1,11 @@
 """Word vectors from text files, installed packages, and by name from a server on this machine."""
 
-import logging
-import re
 import ssl
 import sys
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from io import BytesIO, StringIO
+from io import BytesIO
 from typing import get_args
 
 import numpy as np
@@ -15,10 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hub_server import Fault, Hub
-from rich.console import Console
 from safetensors.numpy import save
 
-from qa_arch import terminal
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import PublishedVectors, require_vectors, validate
 from qa_arch.data.files import MODULE, PACKAGED, packaged_files
@@ -135,8 +131,7 @@ def test_damaged_cache_of_vectors_is_read_from_their_file_again(tmp_path, caplog
     for at in range(0, len(content), 29):
         file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         caplog.clear()
-        again = file_vectors(config, {"naïve"})
-        assert again.fingerprint == first.fingerprint
+        assert file_vectors(config, {"naïve"}).fingerprint == first.fingerprint
         assert "is damaged" in caplog.text
         assert file.read_bytes() == content
 
@@ -194,14 +189,6 @@ def test_torchtext_gives_the_same_vectors(tmp_path):
         read_vectors(path, backend="torchtext")
 
 
-@pytest.mark.data
-def test_real_file_matches_torchtext(real_data):
-    path = real_data / "glove" / "glove.6B.50d.10k.txt"
-    ours, other = read_vectors(path, 50), read_vectors(path, 50, backend="torchtext")
-    assert ours.words == other.words
-    assert np.array_equal(ours.matrix, other.matrix)
-
-
 WORDS = ("the", "Mill", "mill", "1804", "naïve", "rare")
 
 
@@ -218,9 +205,7 @@ def package(tmp_path, monkeypatch):
     np.save(files.matrix, matrix)
     pq.write_table(pa.table({"index": list(WORDS)}), files.words)
     lines = (f"{word} {' '.join(map(repr, row.tolist()))}\n" for word, row in zip(WORDS, matrix, strict=True))
-    text = tmp_path / "vectors.txt"
-    text.write_text("".join(lines))
-    return files, text
+    return files, write(tmp_path, "".join(lines))
 
 
 def test_package_gives_the_vectors_of_the_text_file(package):
@@ -361,17 +346,13 @@ def test_an_interrupted_download_goes_on(server, settings, place, resumes):
         (None, r"Connection refused.*\); repeat the command"),
     ],
     ids=["busy", "broken", "no network"],
-)  # fmt: skip
+)
 def test_what_cannot_be_downloaded_is_one_line_and_keeps_what_came(server, settings, place, fault, reason):
+    server.faults = [fault or Fault(""), Fault("files", status=404)]
     if fault is None:
         server.close()
-    elif fault.cut:
-        server.faults = [fault, Fault("files", status=404)]
-    else:
-        server.faults = [fault]
-    with pytest.raises(
-        UnavailableError, match=rf"^glove.name=6B.50d: http.*{ARCHIVE} .*{reason}.*$"
-    ) as caught:
+    message = rf"^glove.name=6B.50d: http.*{ARCHIVE} .*{reason}.*$"
+    with pytest.raises(UnavailableError, match=message) as caught:
         glove.fetch(settings)
     assert "\n" not in str(caught.value)
     assert [path.stat().st_size for path in place.glob("*")] == [9000] * bool(fault and fault.cut)
@@ -380,18 +361,15 @@ def test_what_cannot_be_downloaded_is_one_line_and_keeps_what_came(server, setti
 def test_what_is_not_the_published_file_is_refused(server, settings, place):
     file = server.root / "files" / ARCHIVE
     content = file.read_bytes()
-    for wrong in (content[:-1], b"<html>log in</html>"):
+    damaged = content[:500] + bytes([content[500] ^ 1]) + content[501:]
+    sizes = f"has %s bytes, not the {len(content):,} that were published"
+    removed = rf"{ARCHIVE}: was damaged \(.*\) and is removed; repeat"
+    for wrong, message in (
+        *((wrong, sizes % f"{len(wrong):,}") for wrong in (content[:-1], b"<html>log in</html>")),
+        *((wrong, removed) for wrong in (damaged, b"x" * len(content))),
+    ):
         file.write_bytes(wrong)
-        with pytest.raises(
-            DataError, match=f"has {len(wrong):,} bytes, not the {len(content):,} that were published"
-        ):
-            glove.fetch(settings)
-        assert not list(place.glob("*"))
-    damaged = bytearray(content)
-    damaged[500] ^= 1
-    for wrong in (bytes(damaged), b"x" * len(content)):
-        file.write_bytes(wrong)
-        with pytest.raises(DataError, match=rf"{ARCHIVE}: was damaged \(.*\) and is removed; repeat"):
+        with pytest.raises(DataError, match=message):
             glove.fetch(settings)
         assert not list(place.glob("*")), "neither archive nor text"
     file.write_bytes(content)
@@ -404,20 +382,6 @@ def test_processes_wait_for_one_download(server, settings):
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(glove.fetch, [settings] * 3))
     assert server.ranges == [None]
-
-
-def test_progress_is_a_bar_or_lines(server, settings, monkeypatch, caplog, place):
-    monkeypatch.setattr(glove, "BLOCK", 1000)
-    monkeypatch.setattr(terminal, "EVERY_SECONDS", 0)
-    caplog.set_level(logging.INFO, "qa_arch")
-    glove.fetch(settings)
-    assert re.search(rf"{ARCHIVE}: 0 of 0 MB, [\d.]+/s, 0:00 left", caplog.text)
-    for path in place.iterdir():
-        path.unlink()
-    file = StringIO()
-    monkeypatch.setattr(terminal, "console", lambda **_: Console(file=file, force_terminal=True, width=90))
-    glove.fetch(settings)
-    assert "0 of 0 MB" in file.getvalue()
 
 
 def test_nothing_is_asked_unless_training_needs_it(server, qa_arch, tmp_path, place, few_questions):

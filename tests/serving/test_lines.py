@@ -242,12 +242,7 @@ def test_file_is_finished_before_its_lock_is_released(answer, tmp_path, monkeypa
 def test_only_one_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
     """Constant memory: while a part is answered, earlier parts are on disk and later ones unread."""
     opened = []
-
-    def recorded(file, *arguments):
-        opened.append(file)
-        return parts_of(file, *arguments)
-
-    monkeypatch.setattr(lines, "parts_of", recorded)
+    monkeypatch.setattr(lines, "parts_of", lambda file, *rest: opened.append(file) or parts_of(file, *rest))
 
     def answer_queries(queries):
         written = (tmp_path / "out.jsonl.partial").read_bytes().count(b"\n")
@@ -365,15 +360,13 @@ def test_invalid_utf8_and_byte_order_mark():
 
 
 def test_gzip_is_detected_by_content_and_blank_lines_are_skipped(tmp_path):
-    path = tmp_path / "data.jsonl"
     text = json.dumps({**GOOD, "question": "a\u2028b\x85c"}, ensure_ascii=False)
-    content = f"\n{text}\n  \n{text}".encode()
-    for raw in (content, gzip.compress(content)):
-        path.write_bytes(raw)
-        with open_input(str(path)) as (parts, size):
-            (part,) = parts
-        assert [number for number, _ in part.lines] == [2, 4]
-        assert part.position == size == len(raw)
-    path.write_bytes(raw[:-9])
-    with open_input(str(path)) as (parts, _), pytest.raises(DataError, match="cut short"):
+    raw = gzip.compress(f"\n{text}\n  \n{text}".encode())
+    (tmp_path / "data.jsonl").write_bytes(raw)
+    with open_input(str(tmp_path / "data.jsonl")) as (parts, size):
+        (part,) = parts
+    assert [number for number, _ in part.lines] == [2, 4]
+    assert part.position == size == len(raw)
+    (tmp_path / "data.jsonl").write_bytes(raw[:-9])
+    with open_input(str(tmp_path / "data.jsonl")) as (parts, _), pytest.raises(DataError, match="cut short"):
         list(parts)
