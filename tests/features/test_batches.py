@@ -119,16 +119,6 @@ def test_labels_and_padding_rows(table):
     assert Collator(table, labels=False)([0]).labels is None
 
 
-@pytest.mark.parametrize("passages", [("",), ("The mayor", "\n")], ids=["empty", "blank"])
-def test_empty_question_and_passage_make_a_batch(family, make_set, passages):
-    questions = make_set(*(("", passage, None) for passage in passages))
-    table = prepare(questions, family.tokenizer, segments=family.segments)
-    batch = Collator(table, vectors=np.zeros(len(table.vocabulary), np.int64))([len(table) - 1])
-    assert batch.mask.all()
-    assert not (batch.context | batch.question | batch.overlap).any()
-    assert (batch.vector == 0).all()
-
-
 def real(rows):
     return [row for row in rows if row >= 0]
 

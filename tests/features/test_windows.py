@@ -14,7 +14,6 @@ from tokenizers import normalizers, processors
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
 from qa_arch.features.windows import assemble, ceiling, check_lengths, labelled_text, prepare
-from qa_arch.features.words import unlimited
 from qa_arch.types import Example, Gold, QuestionSet
 
 
@@ -250,19 +249,6 @@ def test_tokenizer_whose_pairs_differ_from_their_parts_is_refused(make_set, monk
     monkeypatch.setattr(type(tokenizer), "__call__", with_extra_token)
     with pytest.raises(ConfigError, match="BertTokenizer encodes question 'q0'"):
         prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
-
-
-def test_truncation_and_padding_of_the_tokenizer_are_suspended(make_set, passage):
-    tokenizer = tokenizers.build("wordpiece", [passage], 300)
-    questions = make_set(("Who?", passage, None))
-    plain = prepare(questions, tokenizer, segments=True)
-    tokenizer.backend_tokenizer.enable_truncation(16)
-    tokenizer.backend_tokenizer.enable_padding(length=16)
-    with unlimited(tokenizer.backend_tokenizer) as backend:
-        assert backend.truncation is None
-    assert tokenizer.backend_tokenizer.truncation["max_length"] == 16
-    assert tokenizer.backend_tokenizer.padding["length"] == 16
-    assert np.array_equal(prepare(questions, tokenizer, segments=True).ids, plain.ids)
 
 
 @pytest.mark.data
