@@ -154,9 +154,8 @@ def make_run(
     def build(name: str) -> Path:
         folder = tmp_path_factory.mktemp("runs") / name
         train(validate(compose([*READERS[name], *SMALL, *few_questions])), folder=folder)
-        odds = [
-            load(folder)(example.question, example.context).null_odds for example in question_set.examples
-        ]
+        reader = load(folder)
+        odds = [reader(example.question, example.context).null_odds for example in question_set.examples]
         record = replace(
             read_record(folder),
             threshold=Threshold(value=statistics.median(odds), fitted_on="calibration"),

@@ -56,15 +56,8 @@ def test_cached_table_equals_built_table(tmp_path, questions, bert, monkeypatch)
 @pytest.mark.parametrize(
     "changed",
     [
-        "max_length",
-        "stride",
-        "max_question",
-        "segments",
-        "questions",
-        "tokenizer",
-        "padding",
-        "library",
-        "version",
+        *("max_length", "stride", "max_question", "segments", "questions"),
+        *("tokenizer", "padding", "library", "version"),
     ],
 )
 def test_changed_setting_misses(tmp_path, questions, bert, monkeypatch, changed):
@@ -95,19 +88,22 @@ def test_table_is_rebuilt_after_a_killed_write(tmp_path, questions, bert):
         assert_equal(prepare_cached(questions, bert, tmp_path, **LENGTHS), table)
 
     assert check_recovery(killed_at_each_step(store, tmp_path), tmp_path, store) >= 4
-    assert check_recovery(killed_at_sizes(store, [0, 1, 4096, 9000]), tmp_path, store) == 4
+    assert check_recovery(killed_at_sizes(store, [0, 4096]), tmp_path, store) == 2
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "misspelt", "other"])
 def test_damaged_file_is_rebuilt(tmp_path, questions, bert, caplog, damage):
     built = prepare_cached(questions, bert, tmp_path, **LENGTHS)
     (path,) = tmp_path.iterdir()
-    content = bytearray(path.read_bytes())
+    content = path.read_bytes()
     at = content.index(np.ascontiguousarray(built.ids).tobytes())
-    content[at] ^= 1
-    misspelt = path.read_bytes().replace(b"harbour", b"harbout")
-    damaged = {"empty": b"", "cut": content[: len(content) // 2], "flipped": content, "other": b"x" * 5000}
-    damaged["misspelt"] = misspelt
+    damaged = {
+        "empty": b"",
+        "cut": content[: len(content) // 2],
+        "flipped": content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :],
+        "misspelt": content.replace(b"harbour", b"harbout"),
+        "other": b"x" * 5000,
+    }
     path.write_bytes(damaged[damage])
     assert_equal(prepare_cached(questions, bert, tmp_path, **LENGTHS), built)
     assert "damaged" in caplog.text
@@ -132,60 +128,34 @@ def test_unwritable_folder_only_disables_caching(tmp_path, questions, bert, capl
     assert "not cached" in caplog.text
 
 
-QUESTIONS = generate(2, 0)
-TEXTS = [text for example in QUESTIONS.examples for text in (example.context, example.question)]
-SETTINGS = Features(max_length=96, stride=16, max_question=32, cache_dir=None)
+def test_tokenizers_of_equal_vocabulary_are_compared_by_their_windows(tmp_path):
+    """Casing and special tokens change the tokens of the same vocabulary; a decoder and saving do not."""
+    questions, settings = generate(2, 0), Features(max_length=96, stride=16, max_question=32, cache_dir=None)
+    texts = [text for example in questions.examples for text in (example.context, example.question)]
+    tokenizer, fewer = (tokenizers.build("wordpiece", texts, size) for size in (300, 200))
+    names = {name: getattr(tokenizer, f"{name}_token") for name in ("pad", "cls", "sep", "unk")}
 
+    def require_same(other):
+        require_same_tokens(tokenizer, other, questions, settings, names=("the teacher", "the student"))
 
-def require_same(first, second):
-    require_same_tokens(first, second, QUESTIONS, SETTINGS, names=("the teacher", "the student"))
+    def edited(part, change):
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        content[part] = change(content[part])
+        specials = {f"{name}_token": token for name, token in names.items()}
+        backend = Tokenizer.from_str(json.dumps(content))
+        return PreTrainedTokenizerFast(tokenizer_object=backend, **specials)
 
+    def extra_separator(template):
+        return {**template, "pair": [*template["pair"], template["pair"][0]]}
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return tokenizers.build("wordpiece", TEXTS, 300)
-
-
-def edited(tokenizer, edit):
-    """A copy of ``tokenizer`` with its JSON changed by ``edit``."""
-    content = json.loads(tokenizer.backend_tokenizer.to_str())
-    edit(content)
-    specials = {
-        name: getattr(tokenizer, name) for name in ("pad_token", "cls_token", "sep_token", "unk_token")
-    }
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(content)), **specials)
-
-
-def test_saved_copy_of_a_tokenizer_is_the_same(tokenizer, tmp_path):
-    tokenizer.save_pretrained(tmp_path)
-    copy = PreTrainedTokenizerFast.from_pretrained(tmp_path)
-    copy.backend_tokenizer.enable_truncation(16)  # truncation is not compared
-    require_same(tokenizer, copy)
-
-
-def test_different_vocabularies_are_refused_with_their_sizes(tokenizer):
-    fewer = tokenizers.build("wordpiece", TEXTS, 200)
-    sizes = f"{len(tokenizer)} and {len(fewer)} pieces"
-    with pytest.raises(
-        ConfigError, match=f"the teacher and the student do not produce the same tokens: .* {sizes}"
-    ):
-        require_same(tokenizer, fewer)
-
-
-def test_tokenizers_of_equal_vocabulary_are_compared_by_their_windows(tokenizer):
-    """Casing and special tokens change the tokens of the same vocabulary; a decoder does not."""
-
-    def cased(content):
-        content["normalizer"] = None
-
-    def extra_separator(content):
-        pair = content["post_processor"]["pair"]
-        pair.append(pair[0])
-
-    def without_decoder(content):
-        content["decoder"] = None
-
-    for edit in (cased, extra_separator):
+    require_same(edited("decoder", lambda _: None))
+    for part, change in (("normalizer", lambda _: None), ("post_processor", extra_separator)):
         with pytest.raises(ConfigError, match="is tokenised differently"):
-            require_same(tokenizer, edited(tokenizer, edit))
-    require_same(tokenizer, edited(tokenizer, without_decoder))
+            require_same(edited(part, change))
+    sizes = f"{len(tokenizer)} and {len(fewer)} pieces"
+    with pytest.raises(ConfigError, match=f"student do not produce the same tokens: .* {sizes}"):
+        require_same(fewer)
+    tokenizer.save_pretrained(tmp_path)
+    saved = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    saved.backend_tokenizer.enable_truncation(16)  # not compared
+    require_same(saved)

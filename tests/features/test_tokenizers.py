@@ -16,27 +16,26 @@ from qa_arch.features.words import backend_of
 from qa_arch.process import gc_disabled
 
 TEXTS = [f"Keeper {n} of lock {n * 7} paid {n % 13}½ crowns, naïvely, at the quay." for n in range(200)]
-QUESTION, CONTEXT = "Who paid?", "The keeper paid 12 crowns at the lock's quay."
 FAMILIES = ("wordpiece", "byte_bpe", "unigram", "words")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_same_texts_give_the_same_tokenizer(family):
-    first = build(family, TEXTS, 300).backend_tokenizer.to_str()
-    assert all(build(family, TEXTS, 300).backend_tokenizer.to_str() == first for _ in range(3))
-    assert build(family, TEXTS[:50], 300).backend_tokenizer.to_str() != first
-
-
-@pytest.mark.parametrize("loader", [AutoTokenizer, PreTrainedTokenizerFast])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_tokenizer_survives_save_and_load(family, loader, tmp_path):
-    tokenizer = build(family, TEXTS, 350)
+def test_the_same_texts_give_the_same_tokenizer(family, tmp_path):
+    """Saved and loaded as well; none of their tokens is unknown."""
+    tokenizer, again = (build(family, TEXTS, 400) for _ in range(2))
+    content = tokenizer.backend_tokenizer.to_str()
+    assert again.backend_tokenizer.to_str() == content
+    assert build(family, TEXTS[:50], 400).backend_tokenizer.to_str() != content
+    assert 200 < len(tokenizer) <= 400
+    assert all(tokenizer.unk_token_id not in ids for ids in tokenizer(TEXTS)["input_ids"])
+    assert len(tokenizer(TEXTS[3])["input_ids"]) < 40
     tokenizer.save_pretrained(tmp_path)
-    loaded = loader.from_pretrained(tmp_path)
-    assert loaded.is_fast
-    assert loaded(QUESTION, CONTEXT)["input_ids"] == tokenizer(QUESTION, CONTEXT)["input_ids"]
-    assert loaded.pad_token_id == tokenizer.pad_token_id
-    assert loaded.backend_tokenizer.to_str() == tokenizer.backend_tokenizer.to_str()
+    for loader in (AutoTokenizer, PreTrainedTokenizerFast):
+        loaded = loader.from_pretrained(tmp_path)
+        assert loaded.is_fast
+        assert loaded("Who paid?", TEXTS[0])["input_ids"] == tokenizer("Who paid?", TEXTS[0])["input_ids"]
+        assert loaded.pad_token_id == tokenizer.pad_token_id
+        assert loaded.backend_tokenizer.to_str() == content
 
 
 @pytest.mark.parametrize("family", ["wordpiece", "unigram"])
@@ -56,15 +55,6 @@ def test_pieces_look_like_their_family():
     assert build("byte_bpe", TEXTS, 400).unk_token_id not in build("byte_bpe", TEXTS, 400)("🦀")["input_ids"]
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_training_text_has_no_unknown_token_and_size_is_respected(family):
-    tokenizer = build(family, TEXTS, 400)
-    assert 200 < len(tokenizer) <= 400
-    unknown = tokenizer.unk_token_id
-    assert all(unknown not in ids for ids in tokenizer(TEXTS)["input_ids"])
-    assert len(tokenizer(TEXTS[3])["input_ids"]) < 40
-
-
 @pytest.mark.parametrize("size", [0, 300])
 def test_word_tokens_match_the_words_of_vector_lookup(size):
     """One piece per word, with its offsets in the original text, whether or not the word is known."""
@@ -72,12 +62,8 @@ def test_word_tokens_match_the_words_of_vector_lookup(size):
     encoded = build("words", TEXTS, size)(text, return_offsets_mapping=True)
     expected = pieces.split([text])
     assert encoded["offset_mapping"] == list(zip(expected.start.tolist(), expected.end.tolist(), strict=True))
-
-
-def test_word_vocabulary_is_lower_case_and_most_frequent_first():
-    tokenizer = build("words", ["The lock the keeper", "the LOCK"], 5)
-    assert tokenizer.tokenize("THE lock keeper") == ["the", "lock", "[UNK]"]
-    assert len(build("words", TEXTS, 0)) == 3
+    few = build("words", ["The lock the keeper", "the LOCK"], 5)  # in lower case, the most frequent
+    assert few.tokenize("THE lock keeper") == ["the", "lock", "[UNK]"]
 
 
 SENTENCES = [
@@ -114,7 +100,7 @@ texts = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(sets=st.lists(texts, min_size=1, max_size=3))
 @pytest.mark.parametrize("kind", ["uncased", "cased"])
 def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):
@@ -126,10 +112,8 @@ def test_runs_and_whole_texts_give_the_same_pieces(backends, kind, sets):
 
 def test_any_number_of_runs_per_text(backends, monkeypatch):
     monkeypatch.setattr(pieces, "BUNDLE", 2)
-    batch = [*SENTENCES, "", "  two  blanks  ", "\n", *ODD]
-    assert_same(
-        pieces.tokenize_fn(backends["uncased"])(batch), pieces.tokenize_whole(batch, backends["uncased"])
-    )
+    batch, backend = [*SENTENCES, "", "  two  blanks  ", "\n", *ODD], backends["uncased"]
+    assert_same(pieces.tokenize_fn(backend)(batch), pieces.tokenize_whole(batch, backend))
 
 
 @pytest.mark.parametrize(

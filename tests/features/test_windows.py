@@ -3,6 +3,7 @@
 import logging
 import unicodedata
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +14,6 @@ from tokenizers import normalizers, processors
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.features import tokenizers
 from qa_arch.features.windows import assemble, ceiling, check_lengths, labelled_text, prepare
-from qa_arch.features.words import unlimited
 from qa_arch.types import Example, Gold, QuestionSet
 
 
@@ -41,7 +41,7 @@ def reference(example, tokenizer, max_length, stride):
         yield encoded["input_ids"][row], encoded["token_type_ids"][row], offsets, inside, start, end
 
 
-@pytest.mark.parametrize(("max_length", "stride"), [(64, 16), (50, 0), (384, 128), (80, 60)])
+@pytest.mark.parametrize(("max_length", "stride"), [(64, 16), (50, 0), (384, 128)])
 def test_windows_and_labels_match_the_common_script(family, make_set, passage, max_length, stride):
     questions = make_set(
         ("  Who dug the harbour?", passage, ("by hand", 2)),
@@ -52,34 +52,25 @@ def test_windows_and_labels_match_the_common_script(family, make_set, passage, m
         ("What is last?", passage, (passage[-5:-1], 4)),
         ("Short?", "A café.", "café"),
     )
-    table = prepare(
-        questions,
-        family.tokenizer,
-        max_length=max_length,
-        stride=stride,
-        max_question=14,
-        segments=family.segments,
-    )
-    row = 0
-    for number, example in enumerate(questions.examples):
-        for ids, segments, offsets, inside, start, end in reference(
-            example, family.tokenizer, max_length, stride
-        ):
-            window = assemble(table, np.array([row]))
-            assert window.ids[0].tolist() == ids
-            if family.segments:
-                assert window.segments[0].tolist() == segments
-            else:
-                assert window.segments is None
-            tokens = window.source[0][inside]
-            ours = list(zip(table.char_start[tokens].tolist(), table.char_end[tokens].tolist(), strict=True))
-            assert ours == [offsets[i] for i in inside]
-            assert table.example[row] == number
-            assert table.lengths[row] == len(ids)
-            assert bool(table.answerable[row]) == (start > 0)
-            assert (table.label_start[row], table.label_end[row]) == (start, end)
-            row += 1
-    assert row == len(table)
+    lengths = {"max_length": max_length, "stride": stride, "max_question": 14}
+    table = prepare(questions, family.tokenizer, **lengths, segments=family.segments)
+    expected = [
+        (number, *window)
+        for number, example in enumerate(questions.examples)
+        for window in reference(example, family.tokenizer, max_length, stride)
+    ]
+    assert len(table) == len(expected)
+    for row, (number, ids, segments, offsets, inside, start, end) in enumerate(expected):
+        window = assemble(table, np.array([row]))
+        assert window.ids[0].tolist() == ids
+        assert (window.segments is not None) == family.segments
+        assert window.segments is None or window.segments[0].tolist() == segments
+        tokens = window.source[0][inside]
+        ours = list(zip(table.char_start[tokens].tolist(), table.char_end[tokens].tolist(), strict=True))
+        assert ours == [offsets[i] for i in inside]
+        assert (table.example[row], table.lengths[row]) == (number, len(ids))
+        assert bool(table.answerable[row]) == (start > 0)
+        assert (table.label_start[row], table.label_end[row]) == (start, end)
 
 
 def test_segments_are_added_if_the_template_has_only_zeros(make_set):
@@ -93,9 +84,10 @@ def test_segments_are_added_if_the_template_has_only_zeros(make_set):
 ODD = "The  keeper,  née Åsa, paid 3½ crowns 🦀 to שלום עולם at noon\u00a0sharp; e\u0301te\u0301 ended."
 
 
-@pytest.mark.parametrize(
-    "gold",
-    [
+@pytest.mark.parametrize("kind", ["wordpiece", "byte_bpe", "unigram", "words"])
+def test_gold_to_tokens_to_text_is_exact(kind, make_set):
+    tokenizer = tokenizers.build(kind, [ODD, "3 ½ 1 2 ⁄ ended . The"], 300)
+    golds = [
         "The  keeper",
         "née Åsa",
         "½",
@@ -104,31 +96,19 @@ ODD = "The  keeper,  née Åsa, paid 3½ crowns 🦀 to שלום עולם at noo
         "noon\u00a0sharp",
         "e\u0301te\u0301 ended",
         ".",
-        "3½ crowns 🦀 to שלום",
-    ],
-)
-def test_gold_to_tokens_to_text_is_exact(gold, make_set):
-    for kind in ("wordpiece", "byte_bpe", "unigram", "words"):
-        tokenizer = tokenizers.build(kind, [ODD, "3 ½ 1 2 ⁄ ended . The"], 300)
+    ]
+    for gold in golds:
         questions = make_set(("Which?", ODD, gold))
         table = prepare(questions, tokenizer, segments=kind in ("wordpiece", "unigram"))
-        assert table.answerable.tolist() == [True], kind
-        text = labelled_text(table, 0, ODD)
+        assert table.answerable.tolist() == [True], gold
         # Some tokenizers keep "3½" in one piece.
-        assert text in ((gold, "3½") if gold == "½" else (gold, f"{gold}.")), kind
+        assert labelled_text(table, 0, ODD) in ((gold, "3½") if gold == "½" else (gold, f"{gold}."))
         if gold != "½":
             assert ceiling(questions, table).exact == 100
 
 
 @pytest.mark.parametrize("form", ["NFC", "NFKC"])
-@pytest.mark.parametrize(
-    "gold",
-    [
-        unicodedata.normalize("NFD", "한국"),
-        "e\u0301te\u0301",
-        pytest.param("ｶﾞﾗｽ ﾊﾟﾊﾞ", id="half-width"),
-    ],
-)
+@pytest.mark.parametrize("gold", [unicodedata.normalize("NFD", "한국"), "e\u0301te\u0301", "ｶﾞﾗｽ ﾊﾟﾊﾞ"], ids=len)
 def test_composing_tokenizers_keep_the_whole_of_a_decomposed_answer(make_set, form, gold):
     """Their offsets cover the first code point of what they compose alone."""
     context = f"{gold} {unicodedata.normalize('NFD', '어문장')} {gold}."
@@ -155,8 +135,8 @@ def test_answer_that_fits_in_no_window_is_counted(bert, make_set, passage):
     table = prepare(questions, bert, max_length=40, stride=8, max_question=8, segments=True)
     assert table.lost_answers == 1
     assert not table.answerable[table.example == 0].any()
-    assert ceiling(questions, table).lost == ("q0",)
-    assert ceiling(questions, table).exact == 50
+    measured = ceiling(questions, table)
+    assert (measured.lost, measured.exact) == (("q0",), 50)
 
 
 def test_first_answer_with_a_place_is_labelled(bert, make_set, passage):
@@ -181,29 +161,21 @@ def test_answer_longer_than_decoding_allows_lowers_the_ceiling(bert, make_set, p
     assert 50 < measured.f1 < 80
 
 
-def test_long_questions_are_truncated_and_counted(bert, make_set, passage):
-    questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
-    table = prepare(questions, bert, max_length=64, stride=8, max_question=12, segments=True)
-    assert table.truncated_questions == 1
-    assert table.question_length.max() == 12
-    whole = bert(passage[:200], add_special_tokens=False)["input_ids"]
-    assert assemble(table, np.array([0])).ids[0, 1:13].tolist() == whole[:12]
-    assert table.lengths.max() <= 64
-
-
 def test_a_higher_limit_of_questions_changes_no_window_of_shorter_ones(bert, make_set, passage):
     """Windows grow by what a question exceeds ``max_question``, up to what the encoder reads."""
     questions = make_set((passage[:200], passage, None), ("Who?", passage, None))
     lengths = {"max_length": 64, "stride": 8, "max_question": 12, "segments": True}
     table = prepare(questions, bert, **lengths)
-    whole = len(bert(passage[:200], add_special_tokens=False)["input_ids"])
-    assert {*table.question_cut[table.example == 0].tolist()} == {whole - 12}
+    whole = bert(passage[:200], add_special_tokens=False)["input_ids"]
+    assert (table.truncated_questions, table.question_length.max()) == (1, 12)
+    assert assemble(table, np.array([0])).ids[0, 1:13].tolist() == whole[:12]
+    assert {*table.question_cut[table.example == 0].tolist()} == {len(whole) - 12}
     raised = prepare(questions, bert, **lengths, longest_question=20, longest_window=500)
     assert raised.truncated_questions == 1
-    assert {*raised.question_cut[raised.example == 0].tolist()} == {whole - 20}
+    assert {*raised.question_cut[raised.example == 0].tolist()} == {len(whole) - 20}
     room = (table.token_end - table.token_start)[0]
     assert (raised.token_end - raised.token_start)[0] == room
-    assert raised.lengths[0] == 72
+    assert (table.lengths.max(), raised.lengths[0]) == (64, 72)
     assert prepare(questions, bert, **lengths, longest_question=20, longest_window=68).lengths[0] == 68
     for name in ("token_start", "token_end", "question_length"):
         before, after = (getattr(t, name)[t.example == 1].tolist() for t in (table, raised))
@@ -215,7 +187,7 @@ words = st.sampled_from(VOCABULARY.split(" "))
 texts = st.lists(words, min_size=1, max_size=60).map(" ".join).filter(str.strip)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts, texts, st.integers(0, 20), st.integers(1, 12), st.integers(1, 30), st.data())
 def test_windows_cover_every_token_with_the_exact_overlap(
     family, context, question, stride, max_question, room, data
@@ -225,14 +197,9 @@ def test_windows_cover_every_token_with_the_exact_overlap(
     begin = data.draw(st.integers(0, len(context) - 1))
     end = data.draw(st.integers(begin + 1, len(context)))
     example = Example("q", question, context, "", (Gold(context[begin:end], begin),))
-    table = prepare(
-        QuestionSet("s", (example,), "2.0"),
-        family.tokenizer,
-        max_length=max_length,
-        stride=stride,
-        max_question=max_question,
-        segments=family.segments,
-    )
+    lengths = {"max_length": max_length, "stride": stride, "max_question": max_question}
+    questions = QuestionSet("s", (example,), "2.0")
+    table = prepare(questions, family.tokenizer, **lengths, segments=family.segments)
     text = int(table.context_text[0])
     tokens = np.arange(*table.text_offsets[text : text + 2])
     covered = [np.arange(a, b) for a, b in zip(table.token_start, table.token_end, strict=True)]
@@ -242,37 +209,30 @@ def test_windows_cover_every_token_with_the_exact_overlap(
     assert (table.lengths[:-1] == max_length).all() or max_question > table.question_length[0]
     for row in np.flatnonzero(table.answerable):
         window = assemble(table, np.array([row]))
-        assert window.context[0, table.label_start[row]]
-        assert window.context[0, table.label_end[row]]
-        answer_text = labelled_text(table, row, context)
-        assert context[begin:end].strip() in answer_text
+        assert window.context[0, [table.label_start[row], table.label_end[row]]].all()
+        assert context[begin:end].strip() in labelled_text(table, row, context)
 
 
 def test_inconsistent_lengths_are_refused():
     check_lengths(384, 315, 64, specials=4)
-    for lengths in ((384, 316, 64), (64, 0, 64), (384, -1, 64), (384, 128, 0)):
-        with pytest.raises(
-            ConfigError,
-            match="max_length={}.*max_question={}.*stride={}".format(*np.array(lengths)[[0, 2, 1]]),
-        ):
-            check_lengths(*lengths, specials=4)
+    for length, stride, question in ((384, 316, 64), (64, 0, 64), (384, -1, 64), (384, 128, 0)):
+        named = f"max_length={length}.*max_question={question}.*stride={stride}"
+        with pytest.raises(ConfigError, match=named):
+            check_lengths(length, stride, question, specials=4)
 
 
 def test_slow_tokenizers_and_unsupported_templates_are_refused(make_set):
     questions = make_set(("Who?", "A mayor.", None))
-
-    class Slow:
-        name_or_path = "old/encoder"
-
     with pytest.raises(ConfigError, match="old/encoder is a slow tokenizer"):
-        prepare(questions, Slow(), segments=True)
+        prepare(questions, SimpleNamespace(name_or_path="old/encoder"), segments=True)
     tokenizer = tokenizers.build("wordpiece", ["A mayor. Who?"], 100)
-    swapped = processors.TemplateProcessing(
+    with pytest.raises(DataError, match=r"a lone surrogate after .*the mayor of"):
+        prepare(make_set(("Who?", "the mayor of \ud83d", None)), tokenizer, segments=True)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $B [SEP] $A:1 [SEP]:1",
         special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
     )
-    tokenizer.backend_tokenizer.post_processor = swapped
     with pytest.raises(ConfigError, match="question, then context"):
         prepare(questions, tokenizer, segments=True)
 
@@ -289,24 +249,6 @@ def test_tokenizer_whose_pairs_differ_from_their_parts_is_refused(make_set, monk
     monkeypatch.setattr(type(tokenizer), "__call__", with_extra_token)
     with pytest.raises(ConfigError, match="BertTokenizer encodes question 'q0'"):
         prepare(make_set(("Who?", "A mayor.", None)), tokenizer, segments=True)
-
-
-def test_truncation_and_padding_of_the_tokenizer_are_suspended(make_set, passage):
-    tokenizer = tokenizers.build("wordpiece", [passage], 300)
-    questions = make_set(("Who?", passage, None))
-    plain = prepare(questions, tokenizer, segments=True)
-    tokenizer.backend_tokenizer.enable_truncation(16)
-    tokenizer.backend_tokenizer.enable_padding(length=16)
-    with unlimited(tokenizer.backend_tokenizer) as backend:
-        assert backend.truncation is None
-    assert tokenizer.backend_tokenizer.truncation["max_length"] == 16
-    assert tokenizer.backend_tokenizer.padding["length"] == 16
-    assert np.array_equal(prepare(questions, tokenizer, segments=True).ids, plain.ids)
-
-
-def test_lone_surrogate_error_quotes_the_text(bert, make_set):
-    with pytest.raises(DataError, match=r"a lone surrogate after .*the mayor of"):
-        prepare(make_set(("Who?", "the mayor of \ud83d", None)), bert, segments=True)
 
 
 @pytest.mark.data

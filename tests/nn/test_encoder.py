@@ -2,8 +2,6 @@
 
 import json
 import pickle
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -71,22 +69,15 @@ def test_segment_ids_are_required_or_refused_by_family():
 
 @pytest.mark.parametrize(
     ("family", "depth"),
-    [
-        ("bert", 3),
-        ("distilbert", 3),
-        ("roberta", 3),
-        ("albert", 1),
-        *((family, 3) for family in EXTRA_FAMILIES),
-    ],
+    [("albert", 1), *((name, 3) for name in FAMILIES if name not in ("albert", "electra"))],
 )
 def test_depth_counts_from_the_embeddings(family, depth):
     encoder = tiny(family)
     depths = {name: encoder.depth_of(name) for name, _ in encoder.named_parameters()}
     assert set(depths.values()) == set(range(depth + 1))
     assert all((value == 0) == ("embed" in name) for name, value in depths.items())
-    assert all(
-        value == int(name.split(".layer.")[1][0]) + 1 for name, value in depths.items() if ".layer." in name
-    )
+    layers = [(value, name.split(".layer.")[1][0]) for name, value in depths.items() if ".layer." in name]
+    assert all(value == int(number) + 1 for value, number in layers)
 
 
 def test_freezing():
@@ -115,18 +106,6 @@ def test_gradient_checkpointing_keeps_gradients_and_dropout_applies(family):
     torch.testing.assert_close(*gradients)
     noisy, ids = tiny(family, attention_dropout=0.0, hidden_dropout=0.5).train(), torch.arange(5, 13)[None]
     assert not torch.equal(encode(noisy, ids), encode(noisy, ids))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"family": "albert", "layers": 1, "gradient_checkpointing": True}, "no gradient"),
-        ({"family": "mamba", "layers": 1, "hidden_dropout": 0.1}, "mamba has no such dropout"),
-    ],
-)
-def test_inconsistent_settings_are_refused(settings, message):
-    with pytest.raises(ConfigError, match=message):
-        new_encoder(**settings)
 
 
 def test_saved_folders_load_and_missing_weights_are_refused(tmp_path):
@@ -232,24 +211,6 @@ def test_pickled_encoder_registers_its_attention(monkeypatch):
     torch.testing.assert_close(encode(pickle.loads(arrived), ids), encode(encoder, ids))
 
 
-@pytest.mark.slow
-def test_pickled_encoder_works_in_another_process(tmp_path):
-    """The other process has imported nothing when the encoder arrives."""
-    encoder = tiny(attention_dropout=0.0, hidden_dropout=0.0).eval()
-    ids = torch.arange(10)[None]
-    (tmp_path / "encoder").write_bytes(pickle.dumps((encoder, ids, encode(encoder, ids).detach())))
-    program = """
-import pickle, sys, torch
-encoder, ids, expected = pickle.load(open(sys.argv[1], "rb"))
-actual = encoder(ids, torch.ones_like(ids, dtype=torch.bool), torch.zeros_like(ids))
-torch.testing.assert_close(actual, expected)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path / "encoder")], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-
-
 IDS = torch.tensor([[4, 2, 4, 0], [3, 3, 1, 5]])
 
 
@@ -267,39 +228,33 @@ def test_word_encoder_gives_one_vector_per_word_and_none_without_width():
     assert torch.equal(copy(IDS, IDS > 0), vectors)
 
 
-def test_word_encoder_refuses_transformer_options():
+def test_options_that_an_encoder_lacks_are_refused():
     assert not WordEncoder(6, 3).freeze("all").embedding.weight.requires_grad
     with pytest.raises(ConfigError, match="no layers"):
         WordEncoder(6, 3).freeze(2)
     with pytest.raises(ValueError, match="no segment ids"):
         WordEncoder(6, 3)(IDS, IDS > 0, IDS)
-    with pytest.raises(ConfigError, match="gradient checkpointing"):
-        new_encoder(family="words", vocab_size=6, gradient_checkpointing=True)
-
-
-MODULE = torch.nn.Module()
-
-
-def query_key_value(dtype=torch.float32):
-    torch.manual_seed(0)
-    return [torch.randn(2, 3, 7, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
-
-
-def with_gradients(function, states, mask):
-    actual, _ = function(MODULE, *states, mask, scaling=8**-0.5)
-    actual.float().square().sum().backward()
-    return [actual, *(state.grad for state in states)]
+    for settings, message in (
+        ({"family": "words", "vocab_size": 6, "gradient_checkpointing": True}, "gradient checkpointing"),
+        ({"family": "albert", "layers": 1, "gradient_checkpointing": True}, "no gradient"),
+        ({"family": "mamba", "layers": 1, "hidden_dropout": 0.1}, "mamba has no such dropout"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            new_encoder(**settings)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_attention_values_and_gradients_match_the_library(dtype):
     mask = (torch.arange(7) < torch.tensor([[7], [4]]))[:, None, None].expand(-1, 1, 7, 7)
-    ours = with_gradients(sdpa.attention, query_key_value(dtype), mask)
-    theirs = with_gradients(
-        sdpa_attention_forward, [p.detach().float().requires_grad_() for p in query_key_value(dtype)], mask
-    )
-    for actual, expected in zip(ours, theirs, strict=True):
+    torch.manual_seed(0)
+    states = [torch.randn(2, 3, 7, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
+    wide = [state.detach().float().requires_grad_() for state in states]
+    values = []
+    for function, inputs in ((sdpa.attention, states), (sdpa_attention_forward, wide)):
+        output, _ = function(torch.nn.Module(), *inputs, mask, scaling=8**-0.5)
+        output.float().square().sum().backward()
+        values.append([output, *(state.grad for state in inputs)])
+    for actual, expected in zip(*values, strict=True):
         assert actual.dtype == dtype
-        torch.testing.assert_close(
-            actual.float(), expected, rtol=0.02, atol=0.02 if dtype == torch.bfloat16 else 0
-        )
+        tolerance = 0.02 if dtype == torch.bfloat16 else 0
+        torch.testing.assert_close(actual.float(), expected, rtol=0.02, atol=tolerance)

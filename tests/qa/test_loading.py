@@ -5,8 +5,8 @@ import math
 import shutil
 import sys
 from functools import reduce
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from broken_records import change_record
@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 
 import qa_arch
 from qa_arch.config.target import locate
-from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
-from qa_arch.features.vectors import WordVectors
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError
 from qa_arch.models import store
 from qa_arch.qa.loading import load_predictor
 
@@ -35,12 +34,6 @@ def booby_trap(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     yield tmp_path / "sprung"
     sys.modules.pop("booby_trap", None)
-
-
-def test_record_without_weights_says_how_to_train_them(copied):
-    shutil.rmtree(copied / "model")
-    with pytest.raises(RunError, match=r"no weights .* qa-arch train --config-from \S*copy --folder RUN"):
-        qa_arch.load(copied)
 
 
 def test_run_folder_chooses_neither_cache_nor_logger(copied, tmp_path):
@@ -64,39 +57,19 @@ def test_trusted_package_that_is_not_found_says_how_to_add_its_folder(copied):
         qa_arch.load(copied, trust=["elsewhere"])
     with pytest.raises(ConfigError, match=r"cannot be imported \([^()]*\)$"):  # another folder would not help
         locate("qa_arch.nowhere.Model")
-
-
-@pytest.mark.parametrize(
-    "target",
-    ["os.system", "qa_arch_evil.Model", "baselinesx.Model", "qa_arch", "qa_arch.", "qa_arch..x", "", None, 3,
-     "qa_arch.training.ranks.subprocess", "qa_arch.training.ranks.Path", "qa_arch.nowhere.Model",
-     "qa_arch.models.proposed.Nothing", "qa_arch.errors.__loader__", "qa_arch.data.squad.write",
-     "qa_arch.__main__.Model"],
-)  # fmt: skip
-def test_targets_that_are_not_classes_of_trusted_modules_are_refused(target):
-    with pytest.raises(ConfigError, match="_target_"):
-        locate(target)
-
-
-def test_trusted_class_that_is_not_a_model_is_refused(copied):
     change_record(copied, config__model___target_="qa_arch.types.Gold")
     with pytest.raises(ConfigError, match="Gold is not a model"):
         qa_arch.load(copied)
 
 
 @pytest.mark.parametrize(
-    ("missing", "named"),
-    [
-        ("run.json", "run.json"),
-        ("model/model.safetensors", "model.safetensors"),
-        ("model/encoder.json", "encoder.json"),
-        ("model/tokenizer/tokenizer.json", "tokenizer"),
-    ],
-)
-def test_incomplete_run_names_the_missing_file(copied, missing, named):
-    (copied / missing).unlink()
-    with pytest.raises(RunError, match=named):
-        qa_arch.load(copied)
+    "target",
+    ["os.system", "qa_arch_evil.Model", "qa_arch", "qa_arch..x", "", None, "qa_arch.process.subprocess",
+     "qa_arch.errors.__loader__", "qa_arch.data.squad.write"],
+)  # fmt: skip
+def test_targets_that_are_not_classes_of_trusted_modules_are_refused(target):
+    with pytest.raises(ConfigError, match="_target_"):
+        locate(target)
 
 
 def edit(path, *keys, value):
@@ -105,8 +78,7 @@ def edit(path, *keys, value):
     path.write_text(json.dumps(content))
 
 
-VOCABULARY = "model/tokenizer/tokenizer.json", "model", "vocab"
-UNKNOWN = *VOCABULARY, "[UNK]"
+TOKENIZER = "model/tokenizer/tokenizer.json", "model"
 
 
 @pytest.mark.parametrize(
@@ -114,12 +86,12 @@ UNKNOWN = *VOCABULARY, "[UNK]"
     [
         (("model/encoder.json", "num_hidden_layers"), 10**6, "encoder.json: is damaged .* more than 1000"),
         (("model/encoder.json", "hidden_size"), 10**6, "encoder.json: is damaged .* far larger than its"),
-        (("model/encoder.json", "vocab_size"), 10**12, "encoder.json: is damaged "),
+        (("model/encoder.json", "hidden_size"), 32, r"model\.safetensors: does not fit"),
         (("model/encoder.json", "num_attention_heads"), -1, "do not make a working model .RuntimeError: inv"),
         (("model/encoder.json", "layer_norm_eps"), math.nan, "do not make a working model .*not finite"),
         (("run.json", "config", "features", "max_length"), 999, "999 is more than the 64 tokens"),
-        (VOCABULARY, {}, "do not make a working model .*Missing .UNK. token"),
-        (UNKNOWN, 10**6, "the encoder bert has .* embeddings, .* id 1000000"),
+        ((*TOKENIZER, "vocab"), {}, "do not make a working model .*Missing .UNK. token"),
+        ((*TOKENIZER, "vocab", "[UNK]"), 10**6, "the encoder bert has .* embeddings, .* id 1000000"),
         (("model/tokenizer/tokenizer_config.json", "model_max_length"), "x", "do not make .*TypeError"),
     ],
 )  # fmt: skip
@@ -130,8 +102,7 @@ def test_files_that_make_no_working_model_are_refused(copied, place, value, mess
         qa_arch.load(copied)
 
 
-@pytest.mark.parametrize("names", ["", "query.weight", "bias"])
-@pytest.mark.parametrize("kind", ["I32", "U32"])
+@pytest.mark.parametrize(("kind", "names"), [("I32", ""), ("U32", "query.weight")])
 def test_relabelled_weights_are_refused(copied, kind, names):
     relabel(copied / "model" / store.WEIGHTS, kind, names)
     with pytest.raises(RunError, match=r"does not fit the run's config: \S+ holds torch.u?int32, not torch"):
@@ -146,36 +117,38 @@ def test_width_of_the_recorded_model_is_limited_by_its_files(copied):
 
 
 @pytest.mark.parametrize("name", ["run.json", "model/model.safetensors", "model/encoder.json"])
-def test_truncated_file_is_named(copied, name):
-    path = copied / name
-    content = path.read_bytes()
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(RunError, match=path.name):
+def test_missing_and_truncated_files_are_named(copied, name):
+    content = (copied / name).read_bytes()
+    (copied / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(RunError, match=Path(name).name):
         qa_arch.load(copied)
+    (copied / name).unlink()
+    with pytest.raises(RunError, match=Path(name).name):
+        qa_arch.load(copied)
+    if name != "run.json":
+        shutil.rmtree(copied / "model")
+        with pytest.raises(RunError, match=r"no weights .* qa-arch train --config-from \S*copy --folder RUN"):
+            qa_arch.load(copied)
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("encoder.json", "[]"),
         ("encoder.json", '{"model_type": "evil"}'),
         ("encoder.json", '{"model_type": "bert", "hidden_act": "evil"}'),
         ("tokenizer/tokenizer.json", "no JSON"),
         ("tokenizer/tokenizer.json", "{}"),
+        (store.WEIGHTS, None),
     ],
 )
 def test_damaged_model_file_is_named(copied, name, content):
-    path = copied / "model" / name
-    path.write_text(content)
-    with pytest.raises(RunError, match=rf"{path.name}: is damaged \(.{{,250}}\); copy it again"):
-        qa_arch.load(copied)
-
-
-def test_weights_that_are_not_finite_are_refused(copied):
-    state = load_file(copied / "model" / store.WEIGHTS)
-    next(iter(state.values())).view(-1)[0] = float("nan")
-    store.save_state(copied / "model", state)
-    with pytest.raises(RunError, match=r"model\.safetensors: is damaged \(\S+ is not finite\)"):
+    if content is None:
+        state = load_file(copied / "model" / name)
+        next(iter(state.values())).view(-1)[0] = float("nan")
+        store.save_state(copied / "model", state)
+    else:
+        (copied / "model" / name).write_text(content)
+    with pytest.raises(RunError, match=rf"{Path(name).name}: is damaged \(.{{,250}}\)"):
         qa_arch.load(copied)
 
 
@@ -185,7 +158,8 @@ def test_weights_that_are_not_finite_are_refused(copied):
         ("", {"precision": "float16"}, ConfigError, "choose from fp32, bf16, fp16, int8"),
         ("", {"device": "gpu"}, UnavailableError, "device gpu: cannot be used"),
         ("", {"device": -1}, UnavailableError, "device -1: cannot be used"),
-        ("run.json", {}, RunError, "is a file; name the folder"),
+        ("", {"max_question": "200"}, ConfigError, "^max_question: '200' is not a whole number"),
+        ("", {"max_question": 40.5}, ConfigError, "^max_question: 40.5 is not a whole number"),
         ("model/model.safetensors", {}, RunError, "is a file; name the folder"),
     ],
 )
@@ -213,12 +187,6 @@ def test_nothing_to_load_and_no_trusted_package(copied):
     assert qa_arch.load(qa_arch.Run(qa_arch.Run(copied)), trust=None)
 
 
-@pytest.mark.parametrize("limit", ["200", 40.5, True])
-def test_question_limit_is_a_whole_number(copied, limit):
-    with pytest.raises(ConfigError, match=f"^max_question: {limit!r} is not a whole number"):
-        qa_arch.load(copied, max_question=limit)
-
-
 def test_int8_buffer_of_a_users_model_loads_as_saved(tmp_path):
     model = torch.nn.Module()
     model.register_buffer("table", torch.ones(2, 3, dtype=torch.int8))
@@ -226,13 +194,6 @@ def test_int8_buffer_of_a_users_model_loads_as_saved(tmp_path):
     model.table.zero_()
     store.load_weights(tmp_path, model)
     assert model.table.sum() == 6
-
-
-def test_weights_of_another_model_are_refused(copied):
-    path = copied / "model" / "encoder.json"
-    path.write_text(path.read_text().replace('"hidden_size": 16', '"hidden_size": 32'))
-    with pytest.raises(RunError, match=r"model\.safetensors: does not fit"):
-        qa_arch.load(copied)
 
 
 def test_failed_save_keeps_the_old_files(tmp_path, monkeypatch):
@@ -267,15 +228,3 @@ def test_model_with_tied_weights_loads_as_saved(tmp_path):
     store.load_weights(tmp_path, copy)
     assert copy.write.weight is copy.read.weight
     assert all(torch.equal(copy.state_dict()[name], value) for name, value in model.state_dict().items())
-
-
-def test_vectors_without_matching_words_are_refused(tmp_path, copied):
-    folder = copied / "model" / "vectors"
-    folder.mkdir()
-    (folder / "words.txt").write_text("alone\n")
-    with pytest.raises(DataError, match="vectors"):
-        qa_arch.load(copied)
-    WordVectors(("alone",), np.ones((2, 3), np.float32)).save(folder)
-    relabel(folder / "vectors.safetensors", "I32")
-    with pytest.raises(DataError, match=r"1 words, but vectors of shape \(2, 3\) in int32"):
-        qa_arch.load(copied)

@@ -5,9 +5,8 @@ import io
 import json
 import math
 import os
+import re
 import resource
-import subprocess
-import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,16 +14,13 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from kills import check_recovery, contents, killed_at_each_step, killed_at_sizes
+from kills import check_recovery, contents, killed_at_each_step
 from line_answers import answering, first_words, read_lines, rows, write_lines
 
-from qa_arch.data.question_sets import question_set
-from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError
 from qa_arch.records import Confidence, RunRecord, Seconds, Threshold, write_record
 from qa_arch.serving import lines
 from qa_arch.serving.lines import LineCounts, Part, answer_file, answer_part, open_input, origin_of, parts_of
-from qa_arch.types import Example, Gold
 
 LINES = 53
 
@@ -61,13 +57,11 @@ def complete(answer, tmp_path) -> bytes:
 
 def interrupted_after(parts: int):
     """A model that raises KeyboardInterrupt after it has answered ``parts`` parts."""
-    remaining = parts
+    remaining = iter(range(parts))
 
     def answer_queries(queries):
-        nonlocal remaining
-        if remaining == 0:
+        if next(remaining, None) is None:
             raise KeyboardInterrupt
-        remaining -= 1
         return first_words(queries)
 
     return answer_queries
@@ -83,7 +77,7 @@ def test_every_line_is_answered_once_in_order(answer, tmp_path):
     }
 
 
-@pytest.mark.parametrize("parts", [0, 1, 6, 10])
+@pytest.mark.parametrize("parts", [0, 6])
 def test_interrupted_call_is_resumed(answer, complete, tmp_path, caplog, parts):
     out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     with caplog.at_level("INFO"), pytest.raises(KeyboardInterrupt):
@@ -121,8 +115,8 @@ def test_resuming_a_file_torn_anywhere_loses_and_repeats_nothing(answer, complet
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     out, partial_file = tmp_path / "out.jsonl", tmp_path / "out.jsonl.partial"
     ends = [position + 1 for position, byte in enumerate(complete) if byte == 10]
-    near = {end + shift for end in ends for shift in (-1, 0, 1) if end + shift <= len(complete)}
-    for size in sorted({0, 1, len(complete) // 2, *near}):
+    near = {end + shift for end in (*ends[:8], ends[-1]) for shift in (-1, 0, 1)}
+    for size in sorted({0, 1, len(complete) // 2, *near} - {len(complete) + 1}):
         partial_file.write_bytes(complete[:size])
         answer()
         assert out.read_bytes() == complete, size
@@ -131,19 +125,18 @@ def test_resuming_a_file_torn_anywhere_loses_and_repeats_nothing(answer, complet
 
 def test_killed_call_is_completed_by_the_same_call(answer, tmp_path):
     """It may leave an unfinished file, which the next call completes and renames."""
-    folder = tmp_path / "out"
+    data, folder = write_lines(tmp_path / "few.jsonl", rows(12)), tmp_path / "out"
 
     def work():
         folder.mkdir(exist_ok=True)
-        answer(out=folder / "out.jsonl")
+        answer(data=data, out=folder / "out.jsonl")
         assert not (folder / "out.jsonl.partial").exists()
 
     def read(folder):
         return {name: data for name, data in contents(folder).items() if not name.endswith(".partial")}
 
     # At least: the lock, five steps of the origin's file, opening the answers, one sync per part, rename.
-    assert check_recovery(killed_at_each_step(work, folder), folder, work, read=read) >= 19
-    assert check_recovery(killed_at_sizes(work, range(0, 10_000, 1700)), folder, work, read=read) == 6
+    assert check_recovery(killed_at_each_step(work, folder), folder, work, read=read) >= 11
 
 
 @pytest.mark.parametrize(
@@ -195,17 +188,14 @@ def test_existing_files_are_lost_neither_to_a_failed_start_nor_to_the_output(ans
 
 def test_refitted_threshold_or_temperature_changes_the_origin(data, tmp_path):
     """Answers depend on what was fitted after training, though it is no setting; not on scores."""
-    record = RunRecord(
-        status="ok", name="trial", model="bert", seed=1, config={}, settings_hash="c", run_hash="c"
-    )
-    changes = {
+    names = {"status": "ok", "name": "trial", "model": "bert", "settings_hash": "c", "run_hash": "c"}
+    record, origins = RunRecord(**names, seed=1, config={}), {}
+    for name, change in {
         "unchanged": {},
         "scored": {"scores": {"dev": {}}, "seconds": Seconds(predict=1.0)},
         "threshold": {"threshold": Threshold(value=1.5, fitted_on="calibration")},
         "temperature": {"confidence": Confidence(method="temperature", value=2.0, fitted_on="calibration")},
-    }
-    origins = {}
-    for name, change in changes.items():
+    }.items():
         write_record(tmp_path / "run", replace(record, **change))
         origins[name] = origin_of(str(data), [str(tmp_path / "run")], {})["models"]
     assert origins["scored"] == origins["unchanged"]
@@ -249,35 +239,10 @@ def test_file_is_finished_before_its_lock_is_released(answer, tmp_path, monkeypa
     answer()
 
 
-def test_file_from_a_pipe_is_not_resumed_from_a_file(data, tmp_path):
-    pipe, out = tmp_path / "pipe", tmp_path / "out.jsonl"
-    os.mkfifo(pipe)
-
-    @contextmanager
-    def interrupted():
-        def answering(parts):
-            raise KeyboardInterrupt
-
-        yield answering
-
-    writer = Thread(target=pipe.write_bytes, args=(data.read_bytes(),))
-    writer.start()
-    with pytest.raises(KeyboardInterrupt):
-        answer_file(str(pipe), str(out), interrupted, models=[], settings={})
-    writer.join()
-    with pytest.raises(RunError, match=r"does not record .*--if-exists replace"):
-        answer_file(str(data), str(out), interrupted, models=[], settings={})
-
-
 def test_only_one_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
     """Constant memory: while a part is answered, earlier parts are on disk and later ones unread."""
     opened = []
-
-    def recorded(file, *arguments):
-        opened.append(file)
-        return parts_of(file, *arguments)
-
-    monkeypatch.setattr(lines, "parts_of", recorded)
+    monkeypatch.setattr(lines, "parts_of", lambda file, *rest: opened.append(file) or parts_of(file, *rest))
 
     def answer_queries(queries):
         written = (tmp_path / "out.jsonl.partial").read_bytes().count(b"\n")
@@ -288,16 +253,25 @@ def test_only_one_part_is_read_ahead(answer, data, tmp_path, monkeypatch):
     answer(answer_queries)
 
 
-def test_data_from_a_pipe_cannot_be_resumed(answer, tmp_path):
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
+def test_data_from_a_pipe_cannot_be_resumed(answer, data, tmp_path):
+    """Nor is the output of a pipe resumed from a file."""
+    os.mkfifo(pipe := tmp_path / "pipe")
+    content, out = data.read_bytes(), tmp_path / "out.jsonl"
 
-    def feed():
-        content = "".join(json.dumps(row) + "\n" for row in rows(12))
-        return subprocess.Popen([sys.executable, "-c", f"open({str(pipe)!r}, 'w').write({content!r})"])
+    def answer_pipe(*arguments):
+        (writer := Thread(target=pipe.write_bytes, args=(content,))).start()
+        try:
+            return answer(*arguments, data=pipe)
+        finally:
+            writer.join()
 
-    with feed():
-        assert answer(data=pipe) == LineCounts(12, 0, 0)
+    with pytest.raises(KeyboardInterrupt):
+        answer_pipe(interrupted_after(1))
+    with pytest.raises(RunError, match=r"does not record .*--if-exists replace"):
+        answer()
+    (tmp_path / "out.jsonl.partial").unlink()
+    assert answer_pipe() == LineCounts(LINES, 0, 0)
+    assert len(read_lines(out)) == LINES
     with pytest.raises(RunError, match="data from a pipe cannot be resumed"):
         answer(data=pipe)
 
@@ -325,21 +299,15 @@ def queries_of(*texts: object, **options):
 
 
 def test_line_becomes_a_query_and_its_answer_a_line():
-    result = answer_lines({**GOOD, "id": "q7"}, {**GOOD, "meta": {"split": [1]}, "id": 12}, GOOD)
+    """The fields of a SQuAD record do not affect the query."""
+    record = {**GOOD, "id": "q7", "title": "T", "answers": [{"text": "Odo"}], "is_impossible": False}
+    result = answer_lines(record, {**GOOD, "meta": {"split": [1]}, "id": 12}, GOOD)
     first, second, third = read_lines(result.content.decode())
     expected = json.loads(json.dumps(first_words(queries_of(GOOD))[0].as_dict()))
+    assert queries_of(record) == queries_of(GOOD)
     assert first == {"id": "q7", **expected}
     assert second == {"id": 12, "meta": {"split": [1]}, **expected}
     assert third == {"id": 3, **expected}  # its line number
-
-
-def test_fields_of_a_squad_record_do_not_affect_the_query():
-    example = Example("a", "Who?", "Odo built it.", "T", (), (Gold("Odo", 0),), "negation", "b")
-    (article,) = write(question_set("set", [example], "2.0"))["data"]
-    (paragraph,) = article["paragraphs"]
-    record = {"title": article["title"], "context": paragraph["context"], **paragraph["qas"][0]}
-    assert record["original_id"] == "b"
-    assert queries_of(record) == queries_of(GOOD)
 
 
 def test_documents_and_options():
@@ -356,9 +324,7 @@ def test_documents_and_options():
         ("{", "line 1: broken JSON .*column 2 .*a line is an object"),
         ({"context": "x"}, "line 1: question: Field required"),
         ({"question": "x"}, r"line 1: give either context \(a text\) or documents"),
-        ({"question": " ", "context": "x"}, "line 1: question: is empty"),
         ({"question": "x", "context": "\n"}, "line 1: context: no text to read"),
-        ({**GOOD, "documents": ["x"]}, r"line 1: give either context \(a text\) or documents"),
         ({**GOOD, "topk": 1}, "line 1: topk: unknown field.*did you mean 'top_k'"),
         ({**GOOD, "topk": None}, "line 1: topk: unknown field"),
         ({**GOOD, "top_k": 0}, "line 1: top_k: 0 is out of range"),
@@ -373,9 +339,7 @@ def test_documents_and_options():
 def test_faulty_line_error_names_field_and_remedy(line, message):
     result = answer_lines(line)
     (problem,) = result.problems
-    assert str(problem).startswith("big.jsonl: line 1: ")
-    with pytest.raises(DataError, match=message):
-        raise DataError(str(problem))
+    assert re.match(f"big.jsonl: {message}", str(problem), re.DOTALL)
     (row,) = read_lines(result.content.decode())
     assert row == {"id": 1, "error": str(problem).removeprefix("big.jsonl: ")}
 
@@ -396,15 +360,13 @@ def test_invalid_utf8_and_byte_order_mark():
 
 
 def test_gzip_is_detected_by_content_and_blank_lines_are_skipped(tmp_path):
-    path = tmp_path / "data.jsonl"
     text = json.dumps({**GOOD, "question": "a\u2028b\x85c"}, ensure_ascii=False)
-    content = f"\n{text}\n  \n{text}".encode()
-    for raw in (content, gzip.compress(content)):
-        path.write_bytes(raw)
-        with open_input(str(path)) as (parts, size):
-            (part,) = parts
-        assert [number for number, _ in part.lines] == [2, 4]
-        assert part.position == size == len(raw)
-    path.write_bytes(raw[:-9])
-    with open_input(str(path)) as (parts, _), pytest.raises(DataError, match="cut short"):
+    raw = gzip.compress(f"\n{text}\n  \n{text}".encode())
+    (tmp_path / "data.jsonl").write_bytes(raw)
+    with open_input(str(tmp_path / "data.jsonl")) as (parts, size):
+        (part,) = parts
+    assert [number for number, _ in part.lines] == [2, 4]
+    assert part.position == size == len(raw)
+    (tmp_path / "data.jsonl").write_bytes(raw[:-9])
+    with open_input(str(tmp_path / "data.jsonl")) as (parts, _), pytest.raises(DataError, match="cut short"):
         list(parts)

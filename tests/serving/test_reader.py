@@ -10,24 +10,22 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from html.parser import HTMLParser
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 from datasets import Dataset
 from torch import nn
 
-import qa_arch
 from qa_arch import Answer, Query, Span, load
 from qa_arch.cli.main import main
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.files import json_items, write_json
 from qa_arch.qa.answers import plain, sentence
-from qa_arch.records import CALIBRATION, read_questions, read_record
-from qa_arch.results.systems import load_questions
+from qa_arch.records import read_questions, read_record
 
 
 @pytest.mark.parametrize(
@@ -36,11 +34,8 @@ from qa_arch.results.systems import load_questions
         ({"question": 5}, "question: must be a string, not int", ConfigError),
         ({"question": " \t"}, "question: is empty", ConfigError),
         ({"documents": "a text"}, "documents: must be a list of strings, not str", ConfigError),
-        ({"documents": ()}, "documents: no text to read", ConfigError),
         ({"documents": ("", " \n\u00a0")}, "documents: no text to read", ConfigError),
-        ({"documents": ("a", 3)}, r"documents\[1\]: must be a string, not int", ConfigError),
         ({"documents": ("a \ud83d",)}, r"documents\[0\]: character 2 .*surrogate", DataError),
-        ({"top_k": "3"}, "top_k: '3' is out of range", ConfigError),
         ({"max_answer_tokens": 0}, "max_answer_tokens: 0 is out of range", ConfigError),
         ({"null_threshold": math.nan}, "null_threshold: nan is not a number", ConfigError),
     ],
@@ -48,18 +43,13 @@ from qa_arch.results.systems import load_questions
 def test_invalid_value_names_its_field(values, message, error):
     with pytest.raises(error, match=f"^{message}"):
         Query(**{"question": "Who?", "documents": ("a",), **values})
-
-
-def test_valid_values_are_accepted():
     query = Query("?", ["", "\x00 <b>"], np.int64(2), np.int32(9), -math.inf, False)  # type: ignore[arg-type]
     assert query.documents == ("", "\x00 <b>")
-    assert Query("q", ("a",), null_threshold=0).null_threshold == 0
 
 
 def answer(document="the cat sat", start=4, end=7, question="Who?", spans=()):
-    return Answer(
-        document[start:end], start, end, 0, 1.0, 0.876, 0.1, -1.0, 0.0, 1, spans, Query(question, (document,))
-    )
+    scores = 1.0, 0.876, 0.1, -1.0, 0.0
+    return Answer(document[start:end], start, end, 0, *scores, 1, spans, Query(question, (document,)))
 
 
 def no_answer(**values):
@@ -79,48 +69,27 @@ def test_answer_serializes_to_json_and_is_falsy_without_text():
     assert written["spans"][0]["score"] == 2.5
 
 
-SPANS = [("cat", 4, 7, 0), ("cat mat", -1, -1, 0), ("cat sat", -1, -1, 0), ("cat sat", -1, -1, 1)]
-
-
-@pytest.mark.parametrize("answer_fields", [*SPANS, ("", None, None, None)])
-def test_alternatives_are_the_other_spans(answer_fields):
+def test_alternatives_are_the_other_spans():
     """Offsets -1: scattered words of a sequence model."""
-    spans = {key: Span(*key, 1.0, 0.1) for key in SPANS}
-    result = Answer(*answer_fields, 1.0, 0.3, 0.1, -1.0, 0.0, 1, tuple(spans.values()))
-    assert result.alternatives == tuple(span for key, span in spans.items() if key != answer_fields)
-    assert result._repr_html_().count("<small>") == len(result.alternatives)
+    keys = [("cat", 4, 7, 0), ("cat mat", -1, -1, 0), ("cat sat", -1, -1, 0), ("cat sat", -1, -1, 1)]
+    spans = {key: Span(*key, 1.0, 0.1) for key in keys}
+    for own in (*keys, ("", None, None, None)):
+        result = Answer(*own, 1.0, 0.3, 0.1, -1.0, 0.0, 1, tuple(spans.values()))
+        assert result.alternatives == tuple(span for key, span in spans.items() if key != own)
+        assert result._repr_html_().count("<small>") == len(result.alternatives)
 
 
-class Page(HTMLParser):
-    """Tags, text and marked text of HTML; fails if tags are not nested properly."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.tags: set[str] = set()
-        self.open: list[str] = []
-        self.text = self.marked = ""
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.add(tag)
-        self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
-        self.marked += data if "mark" in self.open else ""
+def parsed(html: str) -> tuple[set[str], str, str]:
+    """Tags, text and marked text of HTML, whose tags must be nested properly."""
+    root = ElementTree.fromstring(f"<div>{html}</div>")
+    marked = "".join(text for mark in root.iter("mark") for text in mark.itertext())
+    return {element.tag for element in root.iter()}, "".join(root.itertext()), marked
 
 
 def test_html_marks_the_answer_or_states_that_there_is_none():
-    page = Page(answer()._repr_html_())
-    assert page.marked == "cat"
-    assert page.text == "Who?the cat satcat (88%)"
-    page = Page(no_answer(spans=(Span("text", 2, 6, 0, 0.0, 0.2),))._repr_html_())
-    assert page.text == "Who?no answer (50%)text (20%)"
+    assert parsed(answer()._repr_html_())[1:] == ("Who?the cat satcat (88%)", "cat")
+    html = no_answer(spans=(Span("text", 2, 6, 0, 0.0, 0.2),))._repr_html_()
+    assert parsed(html)[1:] == ("Who?no answer (50%)text (20%)", "")
 
 
 @pytest.mark.parametrize("field", ["question", "before", "answer", "after", "span"])
@@ -131,17 +100,16 @@ def test_html_escapes_every_text(field):
     spans = (Span(evil, 0, len(evil), 0, 0.0, 0.2),) if field == "span" else ()
     document = texts["before"] + texts["answer"] + texts["after"]
     html = answer(document, start, start + len(texts["answer"]), texts["question"], spans)._repr_html_()
-    page = Page(html)
-    assert page.tags <= {"div", "b", "mark", "small", "em"}
-    assert evil in page.text
-    assert page.marked == texts["answer"]
+    tags, text, marked = parsed(html)
+    assert tags <= {"div", "b", "mark", "small", "em"}
+    assert evil in text
+    assert marked == texts["answer"]
 
 
 @pytest.mark.parametrize(
     ("text", "span", "expected"),
     [
         ("It stood. Odo built it. It burnt.", "Odo", ("", "Odo", " built it.")),
-        ("It stood. Odo built it. It burnt.", "built it.", ("Odo ", "built it.", "")),
         ("It stood.\nOdo built it\nIt burnt", "built", ("Odo ", "built", " it")),
         ("他来了。她走了。", "她", ("", "她", "走了。")),
         ("red\x1b[31m and\tblue", "and", ("red [31m ", "and", " blue")),
@@ -150,9 +118,6 @@ def test_html_escapes_every_text(field):
 def test_sentence_around_a_span(text, span, expected):
     start = text.index(span)
     assert sentence(text, start, start + len(span)) == expected
-
-
-def test_plain_replaces_control_characters():
     assert plain("a\x1b]0;x\x07\u2028\x85b\ud83d") == "a ]0;x   b "
     assert plain("é 世界 👩‍👩‍👧") == "é 世界 👩‍👩‍👧"
 
@@ -213,12 +178,13 @@ def test_all_ways_of_calling_agree(reader, pairs):
     single = [reader(question, context, top_k=2) for question, context in pairs]
     assert {bool(answer) for answer in single} == {True, False}
     assert len({answer.windows for answer in single}) > 1
+    rows = Dataset.from_dict({"question": questions, "context": contexts})
     ways = {
         "lists": reader(list(questions), contexts, top_k=2),
+        "columns of a data set": reader(rows["question"], rows["context"], top_k=2),
         "lists of one document": reader(questions, [[context] for context in contexts], top_k=2),
         "stream": list(reader.stream(iter(pairs), top_k=2)),
         "queries": reader.answer([Query(q, (context,), top_k=2) for q, context in pairs]),
-        "one document at a time": [reader(question, [context], top_k=2) for question, context in pairs],
     }
     for way, answers in ways.items():
         assert all(same(*pair) for pair in zip(answers, single, strict=True)), way
@@ -226,18 +192,14 @@ def test_all_ways_of_calling_agree(reader, pairs):
     assert all(same(a, reader(q, contexts[0])) for a, q in zip(shared_context, questions[:3], strict=True))
 
 
-def test_stream_is_lazy(reader, pairs, monkeypatch):
+def test_stream_is_lazy_and_answers_what_comes_before_an_invalid_pair(reader, pairs, monkeypatch):
     monkeypatch.setattr("qa_arch.qa.reader.STREAM_SIZE", 2)
-    taken = []
-    answers = reader.stream(taken.append(pair) or pair for pair in pairs)
+    given, taken = [pairs[0], list(pairs[1]), np.array(pairs[2]), ("Who?", " "), pairs[3]], []
+    answers = reader.stream(taken.append(pair) or pair for pair in given)
     assert taken == []
-    next(answers)
+    assert same(next(answers), reader(*pairs[0]))
     assert len(taken) == 2
-
-
-def test_stream_answers_what_comes_before_an_invalid_pair(reader, pairs):
-    answers = reader.stream([pairs[0], list(pairs[1]), np.array(pairs[2]), ("Who?", " "), pairs[3]])
-    assert all(same(next(answers), reader(*pair)) for pair in pairs[:3])
+    assert all(same(next(answers), reader(*pair)) for pair in pairs[1:3])
     with pytest.raises(ConfigError, match=r"^pair 3: documents: no text to read"):
         next(answers)
 
@@ -283,22 +245,22 @@ def test_no_answer_wins_only_if_it_wins_in_every_document(reader, pairs):
 
 def test_query_threshold_overrides_the_default_even_at_zero(reader, pairs):
     assert reader.null_threshold != 0
-    for question, context in pairs:
+    zero, default = (reader(*zip(*pairs, strict=True), null_threshold=threshold) for threshold in (0, None))
+    assert [bool(answer) for answer in zero] != [bool(answer) for answer in default]
+    for question, context in pairs[:4]:
         odds = reader(question, context).null_odds
-        for threshold in (None, 0, 0.0, INF, -INF, odds, math.nextafter(odds, -INF)):
+        for threshold in (None, 0, INF, -INF, odds, math.nextafter(odds, -INF)):
             answer = reader(question, context, null_threshold=threshold)
             used = reader.null_threshold if threshold is None else threshold
             assert answer.null_threshold == used
             assert bool(answer) == (not odds > used), threshold
-    zero = [bool(reader(*pair, null_threshold=0)) for pair in pairs]
-    assert zero != [bool(reader(*pair)) for pair in pairs]
 
 
 def test_top_k_limits_spans_and_changes_neither_answer_nor_confidence(reader, pairs):
     for question, context in pairs[:5]:
         single = reader(question, context, null_threshold=INF, distinct=False)
         assert len(single.spans) == 1
-        for top_k in (2, 5, 40, 500, 2**64):
+        for top_k in (2, 40, 500, 2**64):
             answer = reader(question, context, top_k=top_k, null_threshold=INF, distinct=False)
             assert (answer.text, answer.start) == (single.text, single.start)
             assert answer.confidence == pytest.approx(single.confidence, rel=1e-4)
@@ -320,14 +282,12 @@ def test_distinct_spans_overlap_little_and_fill_top_k(reader, pairs):
 
 
 def test_max_answer_tokens_limits_span_length(reader, pairs):
-    lengths = {}
-    for limit in (1, 3, None, 10**9):
-        lengths[limit] = 0
-        for question, context in pairs[:6]:
-            encoded = reader.tokenizer(context, return_offsets_mapping=True)
-            for span in reader(question, context, max_answer_tokens=limit, top_k=3).spans:
-                inside = [o for o in encoded["offset_mapping"] if span.start <= o[0] < o[1] <= span.end]
-                lengths[limit] = max(lengths[limit], len(inside))
+    lengths = dict.fromkeys((1, 3, None, 10**9), 0)
+    for limit, (question, context) in product(lengths, pairs[:6]):
+        tokens = reader.tokenizer(context, return_offsets_mapping=True)["offset_mapping"]
+        for span in reader(question, context, max_answer_tokens=limit, top_k=3).spans:
+            inside = sum(span.start <= first < last <= span.end for first, last in tokens)
+            lengths[limit] = max(lengths[limit], inside)
     assert lengths[1] == 1
     assert 1 < lengths[3] <= 3 < lengths[None] <= lengths[10**9]
 
@@ -336,41 +296,38 @@ def test_confidence_is_the_calibrated_softmax(reader, pairs):
     assert reader.temperature == 1.7
     for question, context in pairs[:6]:
         (prediction,) = reader.predict([(question, context)])
+        shifts = [0 if candidate.text else reader.null_threshold for candidate in prediction.candidates]
         scores = [candidate.score for candidate in prediction.candidates]
+        weights = [math.exp((score - shift) / 1.7) for score, shift in zip(scores, shifts, strict=True)]
         null = [candidate.text for candidate in prediction.candidates].index("")
-        weights = [
-            math.exp((score - (reader.null_threshold if row == null else 0)) / 1.7)
-            for row, score in enumerate(scores)
-        ]
         answer = reader(question, context)
-        expected = max(weights) / sum(weights)
-        assert answer.confidence == pytest.approx(expected, rel=1e-4)
+        assert answer.confidence == pytest.approx(max(weights) / sum(weights), rel=1e-4)
         assert answer.no_answer_probability == pytest.approx(weights[null] / sum(weights), rel=1e-4)
 
 
-@pytest.mark.parametrize("question", ["?", "Who?", "why " * 2000])
 @pytest.mark.parametrize(
     "context",
     [
         *("x", "x" * 3000, "?", "\x00", TEXT, "½ teaspoon … of naïve crème brûlée — 10½", "\u202eشكرا"),
-        *("a\u0301" * 40, "e\u0301tude cafe\u0301 \u200b zero\u200dwidth", "👩‍👩‍👧 family 🏴‍☠️ flag"),
+        *("e\u0301tude cafe\u0301 \u200b zero\u200dwidth", "👩‍👩‍👧 family 🏴‍☠️ flag"),
         "\x00\x07 control \ufeff characters \ud7ff",
     ],
 )
-@pytest.mark.parametrize("threshold", [None, INF])
-def test_every_text_gets_a_result(reader, question, context, threshold):
-    (prediction,) = reader.predict([(question, context)])
-    assert prediction.windows >= 1
-    assert prediction.null_odds == prediction.null_odds  # not NaN
-    assert all(c.text == context[c.start : c.end] for c in prediction.candidates)
-    assert prediction.best is None or prediction.best.text
-    assert sum(c.probability for c in prediction.candidates) == pytest.approx(1, abs=1e-5)
-    answer = reader(question, context, null_threshold=threshold, top_k=3)
-    assert 0 <= answer.no_answer_probability <= 1
-    assert answer.text == (context[answer.start : answer.end] if answer else "")
-    assert repr(answer)
-    assert answer._repr_html_()
-    assert answer.as_dict()
+def test_every_text_gets_a_result(reader, context):
+    for question in ("?", "why " * 2000):
+        (prediction,) = reader.predict([(question, context)])
+        assert prediction.windows >= 1
+        assert not math.isnan(prediction.null_odds)
+        assert all(c.text == context[c.start : c.end] for c in prediction.candidates)
+        assert prediction.best is None or prediction.best.text
+        assert sum(c.probability for c in prediction.candidates) == pytest.approx(1, abs=1e-5)
+        for threshold in (None, INF):
+            answer = reader(question, context, null_threshold=threshold, top_k=3)
+            assert 0 <= answer.no_answer_probability <= 1
+            assert answer.text == (context[answer.start : answer.end] if answer else "")
+            assert repr(answer)
+            assert answer._repr_html_()
+            assert answer.as_dict()
 
 
 def test_100_000_characters_are_read_in_full(reader):
@@ -386,19 +343,12 @@ def test_100_000_characters_are_read_in_full(reader):
     ("call", "message"),
     [
         (lambda qa: qa(5, TEXT), "question: must be a string or a list of strings, not int; Reader.stream"),
-        (lambda qa: qa((q for q in "ab"), TEXT), "question: .* not generator"),
         (lambda qa: qa("Who?", None), "context: must be a string or a list of strings, not NoneType"),
         (lambda qa: qa("Who?", ""), "documents: no text to read"),
         (lambda qa: qa(["Who?", ""], TEXT), "pair 1: question: is empty"),
         (lambda qa: list(qa.stream(["ab"])), r"pair 0: must be \(question, text\), not str"),
-        (lambda qa: list(qa.stream([("Who?",)])), r"pair 0: must be \(question, text\)"),
-        (
-            lambda qa: list(qa.stream([{"question": "Who?", "context": TEXT}])),
-            r"pair 0: must be \(question, text\), not dict",
-        ),
-        (lambda qa: list(qa.stream([5])), r"pair 0: must be \(question, text\), not int"),
+        (lambda qa: list(qa.stream([{"q": "Who?", "c": TEXT}])), r"pair 0: must be .*, not dict"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
-        (lambda qa: qa(["Who?"], None), "context: .* not NoneType"),
         (lambda qa: qa(b"Who?", TEXT), "question: .* not bytes"),
         (lambda qa: qa.answer(["Who?"]), r"queries: must be a list of Query, not of str; qa\("),
     ],
@@ -406,12 +356,6 @@ def test_100_000_characters_are_read_in_full(reader):
 def test_invalid_call_names_the_argument(reader, call, message):
     with pytest.raises(ConfigError, match=f"^{message}"):
         call(reader)
-
-
-def test_columns_are_lists_of_questions_and_texts(reader, pairs):
-    questions, texts = map(list, zip(*pairs[:2], strict=True))
-    rows = Dataset.from_dict({"question": questions, "context": texts})
-    assert reader(rows["question"], rows["context"]) == reader(questions, texts)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -449,23 +393,16 @@ def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):
     assert concurrent == [1] * len(pairs[:4])
 
 
-def test_package_lists_its_public_names():
-    assert dir(qa_arch) == sorted(qa_arch.__all__)
-    assert all(getattr(qa_arch, name) for name in qa_arch.__all__)
-    with pytest.raises(AttributeError, match="no attribute 'trainer'"):
-        qa_arch.trainer  # noqa: B018
-
-
-def test_reader_repr(reader, span_run):
+def test_reader_repr(reader):
     described = repr(reader)
-    for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu"):
+    threshold = f"null_threshold={reader.null_threshold:.2f}"
+    for word in ("Reader(bert", "temperature=1.70", "engine=torch fp32", "device=cpu", threshold):
         assert word in described
-    assert f"null_threshold={reader.null_threshold:.2f}" in described
 
 
 def test_scattered_words_of_a_sequence_model_have_no_offsets(sequence_run, question_set):
-    reader, scattered = qa_arch.load(sequence_run, device="cpu"), 0
-    for example in question_set.examples:
+    reader, scattered = load(sequence_run, device="cpu"), 0
+    for example in question_set.examples[:12]:
         answer = reader(example.question, example.context, top_k=4, null_threshold=INF)
         assert answer.text
         for span in answer.spans:
@@ -498,9 +435,6 @@ def test_reader_matches_answers_and_confidence_of_evaluate(request, name, questi
 
 def test_temperature_defaults_to_1(span_run, tmp_path):
     run = Path(shutil.copytree(span_run, tmp_path / "run"))
-    rows = load_questions(run, read_record(run), CALIBRATION)
-    assert rows.confidence is not None
-    assert ((rows.confidence > 0) & (rows.confidence <= 1)).all()
     raw = json.loads((run / "run.json").read_text())
     del raw["confidence"]
     write_json(run / "run.json", raw)

@@ -36,29 +36,37 @@ def service():
 
 
 @pytest.fixture(scope="session")
-def running():
-    """``with running(request_seconds) as (process, address)``: the service in a subprocess."""
+def running(tmp_path_factory):
+    """``with running(request_seconds) as (process, address, log)``: the service in a subprocess."""
 
     @contextmanager
     def start(*options, **environment):
-        environ = {**os.environ, **environment}
+        log = tmp_path_factory.mktemp("service") / "log"
         command = [sys.executable, str(PROGRAM), *map(str, options)]
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
-        ) as process:
+        environ = {**os.environ, **environment}
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=errors, text=True, env=environ
+            ) as process,
+        ):
             try:
                 url = process.stdout.readline().strip()
-                assert url, process.stderr.read()
-                yield process, url
+                assert url, log.read_text()
+                yield process, url, log
             finally:
-                if process.poll() is None:
-                    process.kill()
+                process.kill()
 
     return start
 
 
 @pytest.fixture(scope="module")
-def address(running):
-    """Address of a service that runs for the module."""
-    with running() as (_, url):
-        yield url
+def server(running):
+    """A service that runs for the module: (process, address, log)."""
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+def address(server):
+    return server[1]

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import httpx2
@@ -23,37 +23,18 @@ from qa_arch.manifest import module_of
 from qa_arch.qa.loading import load
 from qa_arch.serving.guard import bind
 
-
-@pytest.fixture(scope="module")
-def runs(span_run, sequence_run, question_set):
-    """Runs of a BERT and of a match-LSTM, which shows attention, and questions."""
-    return (span_run, sequence_run), question_set.examples
-
-
-@contextmanager
-def served(*arguments, **environment):
-    """``qa-arch serve`` in a subprocess: the process, the lines printed until it is ready, its address."""
-    program = [sys.executable, "-m", "qa_arch.cli.main", "serve", *map(str, arguments), "--port", "0"]
-    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=environment or None) as process:
-        try:
-            lines = []
-            while not (lines and lines[-1].startswith("http://")):
-                line = process.stdout.readline()
-                assert line, lines
-                lines.append(line.strip())
-            yield process, lines, lines[-1].split()[0]
-        finally:
-            if process.poll() is None:
-                process.kill()
+HEAD = "POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 @pytest.mark.slow
-def test_service_answers_match_the_python_api(runs, tmp_path):
-    folders, examples = runs
-    secret = tmp_path / "token"
-    secret.write_text("s3cret\n")
-    with served(*folders, "--token-file", secret, "--device", "cpu") as (process, lines, address):
+def test_service_answers_match_the_python_api(span_run, sequence_run, question_set, tmp_path):
+    (tmp_path / "token").write_text("s3cret\n")
+    program = [sys.executable, "-m", "qa_arch.cli.main", "serve", span_run, sequence_run]
+    options = ["--token-file", tmp_path / "token", "--device", "cpu", "--port", "0"]
+    with subprocess.Popen(list(map(str, program + options)), stdout=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline().strip() for _ in range(3)]
         assert lines[:2] == ["span", "sequence"]
+        address = lines[2].split()[0]
         assert address.startswith("http://127.0.0.1:")
         assert httpx2.get(f"{address}/v1/models").status_code == 401
         with httpx2.Client(headers={"Authorization": "Bearer s3cret"}, timeout=60) as client:
@@ -62,21 +43,21 @@ def test_service_answers_match_the_python_api(runs, tmp_path):
                 ("span", False),
                 ("sequence", module_of("attention") is not None),
             ]
-            for folder in folders:
-                body = {"question": examples[0].question, "context": examples[0].context, "top_k": 3}
+            example = question_set.examples[0]
+            body = {"question": example.question, "context": example.context, "top_k": 3}
+            for folder in (span_run, sequence_run):
                 reply = client.post(f"{address}/v1/answer", json={**body, "model": folder.name})
                 direct = load(folder, device="cpu")(**body)
                 assert reply.json()["answers"] == [json.loads(json.dumps(direct.as_dict()))]
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=30) == 0
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
 
 
-def test_missing_extra_names_the_install_command(runs, qa_arch, monkeypatch):
-    (bert, _), _ = runs
+def test_missing_extra_names_the_install_command(span_run, qa_arch, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastapi", None)
     for name in [name for name in sys.modules if name.startswith("qa_arch.serving")]:
         monkeypatch.delitem(sys.modules, name)
-    code, _, error = qa_arch("serve", bert)
+    code, _, error = qa_arch("serve", span_run)
     assert (code, "pip install -e '.[serve]'" in error) == (6, True)
 
 
@@ -86,7 +67,7 @@ def test_host_that_cannot_be_bound_is_named(host):
         bind(host, 0)
 
 
-def test_token_is_not_a_command_line_argument(monkeypatch, tmp_path):
+def test_token_is_not_a_command_line_argument(monkeypatch):
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     assert not [action for action in parser._actions if "--token" in action.option_strings]
@@ -94,9 +75,6 @@ def test_token_is_not_a_command_line_argument(monkeypatch, tmp_path):
     assert command.read_token(None) == "from the environment"
     monkeypatch.delenv("QA_ARCH_TOKEN")
     assert command.read_token(None) is None
-
-
-HEAD = "POST /v1/answer HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
 def ask(address, question):
@@ -111,34 +89,42 @@ def connect(address):
 
 def receive_all(client) -> bytes:
     """Everything until the server closes the connection."""
-    parts = []
-    while part := client.recv(65536):
-        parts.append(part)
-    return b"".join(parts)
+    return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-def post(client, question):
-    body = json.dumps({"question": question, "context": "By the mill."}).encode()
-    client.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-
-
-def metric(address, name) -> float:
-    """Metric of the first model; 0 before its first value."""
+def queue_length(address) -> float:
+    """That of the first model; 0 before its first value."""
     lines = httpx2.get(f"{address}/metrics").text.splitlines()
     return sum(
-        float(line.split()[-1]) for line in lines if line.startswith(f'qa_arch_{name}{{model="first"}}')
+        float(line.split()[-1]) for line in lines if line.startswith('qa_arch_queue_length{model="first"}')
     )
 
 
-def test_request_over_http_and_response_headers(address):
+def wait_for_queue(address, length) -> None:
+    for _ in range(200):
+        if queue_length(address) == length:
+            return
+        time.sleep(0.05)
+    raise AssertionError("timed out")
+
+
+def test_requests_over_http(server):
+    """A request for a websocket is answered and not logged; what is not HTTP gets 400."""
+    _, address, log = server
     response = ask(address, "mill")
     assert response.json()["answers"][0]["start"] == 7
     assert "server" not in response.headers
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
+    assert httpx2.get(f"{address}/healthz", headers=upgrade).status_code == 200
+    with connect(address) as client:
+        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert receive_all(client).startswith(b"HTTP/1.1 400 ")
+    assert log.read_text() == ""
 
 
 @pytest.mark.slow
 def test_slow_clients_are_refused_and_block_nobody(running):
-    with running(1.0) as (_, address):
+    with running(1.0) as (_, address, _):
         slow = [connect(address) for _ in range(20)]
         for client in slow[:10]:
             client.sendall(f"{HEAD}Content-Length: 1000\r\n\r\n{{".encode())  # never completed
@@ -161,33 +147,9 @@ def test_slow_clients_are_refused_and_block_nobody(running):
             client.close()
 
 
-def test_request_for_a_websocket_is_answered_and_not_logged(running):
-    with running() as (process, address):
-        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket"}
-        assert httpx2.get(f"{address}/healthz", headers=upgrade).status_code == 200
-        process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=30)[1] == ""
-
-
-@pytest.mark.parametrize("recovers", [True, False])
-def test_exhausted_connections_are_logged_once(running, recovers):
-    with running() as (process, address):
-        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (48, 48))
-        idle = [connect(address) for _ in range(100)]
-        time.sleep(2.5 if recovers else 0.3)  # asyncio tries again every second
-        if recovers:
-            for client in idle:
-                client.close()
-            time.sleep(1.5)
-            assert ask(address, "mill").status_code == 200
-        process.send_signal(signal.SIGTERM)
-        log = process.communicate(timeout=30)[1]
-    assert log == "no more connections can be opened (Too many open files); raise the limit: ulimit -n\n"
-
-
 @pytest.mark.slow
 def test_answer_that_is_not_read_times_out_and_is_not_logged(running):
-    with running(4) as (process, address), socket.socket() as client:
+    with running(4) as (process, address, log), socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect((urlsplit(address).hostname, urlsplit(address).port))
         word = "\x01" * 90_000  # six times as long in JSON
@@ -200,61 +162,49 @@ def test_answer_that_is_not_read_times_out_and_is_not_logged(running):
         client.close()
         assert ask(address, "mill").status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.communicate(timeout=30)[1] == ""
+        process.wait(timeout=30)
+        assert log.read_text() == ""
 
 
-def test_non_http_request_gets_400(address):
-    with connect(address) as client:
-        client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        assert receive_all(client).startswith(b"HTTP/1.1 400 ")
-
-
-def test_work_of_a_disconnected_client_is_dropped(address):
-    first = connect(address)
-    post(first, "wait 1.5 mill")
-    time.sleep(0.3)
-    others = [connect(address) for _ in range(5)]
-    for client in others:
-        post(client, "wait 60 mill")
-    wait_until(lambda: metric(address, "queue_length") == 6)
-    for client in others:
-        client.close()
-    wait_until(lambda: metric(address, "queue_length") == 1)
-    assert first.recv(65536).startswith(b"HTTP/1.1 200 ")
-    assert ask(address, "mill").status_code == 200
-    first.close()
-
-
-def test_event_loop_is_free_while_a_model_answers(address):
+def test_work_of_a_disconnected_client_is_dropped(server):
+    """While the model works on another question: the event loop is free to see the clients leave."""
+    _, address, _ = server
     with ThreadPoolExecutor() as pool:
-        pending = pool.submit(ask, address, "wait 3 mill")
-        time.sleep(0.3)
-        for _ in range(5):
-            assert httpx2.get(f"{address}/healthz").json() == {"status": "ok"}
-        assert not pending.done()
+        pending = pool.submit(ask, address, "wait 1.5 mill")
+        wait_for_queue(address, 1)
+        clients = [connect(address) for _ in range(5)]
+        body = json.dumps({"question": "wait 60 mill", "context": "By the mill."}).encode()
+        for client in clients:
+            client.sendall(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        wait_for_queue(address, 6)
+        assert httpx2.get(f"{address}/healthz").json() == {"status": "ok"}
+        for client in clients:
+            client.close()
+        wait_for_queue(address, 1)
         assert pending.result().status_code == 200
+    assert ask(address, "mill").status_code == 200
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_shutdown_finishes_pending_requests(running, number):
-    with running() as (process, address), ThreadPoolExecutor() as pool:
+    with running() as (process, address, log), ThreadPoolExecutor() as pool:
         pending = [pool.submit(ask, address, "wait 0.8 mill") for _ in range(3)]
-        wait_until(lambda: metric(address, "queue_length") == 3)
+        wait_for_queue(address, 3)
         process.send_signal(number)
         time.sleep(0.3)
         with pytest.raises(httpx2.ConnectError):
             ask(address, "mill")
         assert [future.result().status_code for future in pending] == [200] * 3
         assert process.wait(timeout=20) == 0
-        assert process.stderr.read() == ""
+        assert log.read_text() == ""
 
 
 @pytest.mark.slow
 def test_second_signal_stops_at_once(running):
-    with running() as (process, address), ThreadPoolExecutor() as pool:
+    with running() as (process, address, _), ThreadPoolExecutor() as pool:
         pending = pool.submit(ask, address, "wait 4 mill")
-        wait_until(lambda: metric(address, "queue_length") == 1)
+        wait_for_queue(address, 1)
         process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         process.send_signal(signal.SIGTERM)
@@ -262,9 +212,20 @@ def test_second_signal_stops_at_once(running):
         process.wait(timeout=20)
 
 
-def wait_until(condition) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise AssertionError("timed out")
+def test_exhausted_connections_are_logged_once(server):
+    """Even if the service is stopped then. This ends the service of the module, so it comes last."""
+    process, address, log = server
+    resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (48, 48))
+    clients = [connect(address) for _ in range(100)]
+    time.sleep(1.5)  # asyncio tries again every second
+    for client in clients:
+        client.close()
+    assert ask(address, "mill").status_code == 200
+    clients = [connect(address) for _ in range(100)]
+    time.sleep(0.3)
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=30)
+    expected = "no more connections can be opened (Too many open files); raise the limit: ulimit -n\n"
+    assert log.read_text() == expected
+    for client in clients:
+        client.close()

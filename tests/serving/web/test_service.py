@@ -4,12 +4,10 @@ import asyncio
 import json
 import logging
 import math
-import random
 import re
 import shlex
 import threading
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -55,14 +53,21 @@ def test_valid_question(service):
     assert [span["start"] for span in answer["spans"]] == [4, 65]
     direct = client.readers["first"]("Where is the mill?", PASSAGE, top_k=2)
     assert answer == json.loads(json.dumps(direct.as_dict()))
+    body = {"question": "mill?", "documents": ["Nothing.", "", "By the dam, a mill."]}
+    (answer,) = client.post("/v1/answer", json=body).json()["answers"]
+    assert (answer["document"], answer["start"]) == (2, 14)
+    queries = [{"question": word, "context": PASSAGE} for word in ("mill", "bridge", "dam")]
+    response = client.post("/v1/answer", json={"queries": queries, "model": "second"})
+    assert [answer["text"] for answer in response.json()["answers"]] == ["mill", "bridge", ""]
 
 
 def test_passage_without_an_answer(service):
-    (answer,) = ask(service(), question="Where is the dam?", top_k=3).json()["answers"]
+    client = service()
+    (answer,) = ask(client, question="Where is the dam?", top_k=3).json()["answers"]
     assert (answer["text"], answer["start"], answer["document"], answer["null_odds"]) == ("", None, None, 5.0)
     assert answer["no_answer_probability"] == answer["confidence"] > 0.5
     assert len(answer["spans"]) == 2
-    (forced,) = ask(service(), question="Where is the dam?", null_threshold=1e9).json()["answers"]
+    (forced,) = ask(client, question="Where is the dam?", null_threshold=1e9).json()["answers"]
     assert forced["text"] == "The"
 
 
@@ -85,7 +90,6 @@ def test_model_is_chosen_by_name(service):
         (["synthetic:train"], "Kelldale"),
         ("synthetic_reviews.json", "lighthouse"),
         ("v1:elsewhere.json", "lighthouse"),
-        ([], "lighthouse"),
     ],
 )
 def test_example_follows_what_the_training_data_is(service, train, word):
@@ -93,16 +97,6 @@ def test_example_follows_what_the_training_data_is(service, train, word):
     reader.config = replace(reader.config, data=replace(reader.config.data, train=train))
     (model,) = service({"model": reader}).get("/v1/models").json()["models"]
     assert word in model["example"]["question"]
-
-
-def test_several_documents_and_queries(service):
-    client = service()
-    body = {"question": "mill?", "documents": ["Nothing.", "", "By the dam, a mill."]}
-    (answer,) = client.post("/v1/answer", json=body).json()["answers"]
-    assert (answer["document"], answer["start"]) == (2, 14)
-    queries = [{"question": word, "context": PASSAGE} for word in ("mill", "bridge", "dam")]
-    response = client.post("/v1/answer", json={"queries": queries, "model": "second"})
-    assert [answer["text"] for answer in response.json()["answers"]] == ["mill", "bridge", ""]
 
 
 def test_very_large_input(service):
@@ -132,50 +126,37 @@ def test_huge_body_is_not_read_to_its_end(service, declared):
     assert response.headers["connection"] == "close"
 
 
-def test_texts_are_never_markup(service):
-    evil = "</p><script>alert(1)</script> <b>mill</b>"
-    response = ask(service(), question=f"{evil} mill", context=evil)
-    (answer,) = response.json()["answers"]
-    assert evil[answer["start"] : answer["end"]] == answer["text"] == "mill"
-    assert response.headers["content-type"] == "application/json"
-    assert response.headers["x-content-type-options"] == "nosniff"
+EVIL = "</p><script>alert(1)</script> <b>mill</b>"
 
 
 @pytest.mark.parametrize(
-    "context", ["‏הטחנה mill נשרפה‎", "a\x00b\x00 mill", "👩‍🚀 𝔸 mill 👍🏽", "e\u0301 mill"]
+    "context", ["‏הטחנה mill נשרפה‎", "a\x00b\x00 mill", "👩‍🚀 𝔸 mill 👍🏽", "e\u0301 mill", EVIL]
 )
 def test_offsets_count_characters_of_any_script(service, context):
-    (answer,) = ask(service(), context=context).json()["answers"]
-    assert context[answer["start"] : answer["end"]] == "mill"
+    response = ask(service(), context=context)
+    (answer,) = response.json()["answers"]
+    assert context[answer["start"] : answer["end"]] == answer["text"] == "mill"
+    assert response.headers["content-type"] == "application/json"
 
 
 QUERY = {"question": "a", "context": "b"}
 REFUSED = [
     (b"", 400, None, "invalid JSON"),
-    (b"{", 400, None, "invalid JSON"),
     (b"\xff\xfe\x00", 400, None, "cannot be parsed"),
     (b'{"question": "a", "context": "b", "question": "c"}', 400, None, "'question' occurs twice"),
     (rb'{"queries": [{"\ud800": 1, "\ud800": 2}]}', 400, None, r"'\ud800' occurs twice"),
-    (b'{"question": "a\x00", "context": ""}', 400, None, "invalid JSON"),
     (b"[" * 100_000, 400, None, "cannot be parsed"),
-    (b'{"question":' * 20_000, 400, None, "cannot be parsed"),
     (b'{"top_k": ' + b"9" * 5000 + b"}", 400, None, "cannot be parsed"),
     (rb'{"question": "\ud800", "context": "a"}', 400, "question", "surrogate"),
-    (rb'{"question": "a", "documents": ["", "\ud83d"]}', 400, "documents[1]", "surrogate"),
     (rb'{"queries": [{"question": "a", "context": "b\ud83d"}]}', 400, "queries[0].context", "surrogate"),
-    (b'{"question": "\xed\xa0\x80", "context": "a"}', 400, "question", "surrogate"),
     ({"question": " \n", "context": PASSAGE}, 422, "question", "is empty"),
-    ({"question": "Who?", "context": ""}, 422, "context", "no text to read"),
     ({"question": "Who?", "documents": ["", " "]}, 422, "documents", "no text to read"),
-    ({"question": "Who?", "documents": []}, 422, "documents", "no text to read"),
     ({"queries": [{"question": "Who?", "context": " "}]}, 422, "queries[0].context", "no text to read"),
     ({}, 422, "question", "required"),
     (None, 422, None, "must be an object with the fields of a query"),
     ({"question": "a"}, 422, None, "give either context"),
-    ({**QUERY, "documents": ["b"]}, 422, None, "give either context"),
     ({**QUERY, "top_k": "3"}, 422, "top_k", "'3' is out of range"),
     ({**QUERY, "top_k": 101}, 422, "top_k", "less than or equal to 100"),
-    ({**QUERY, "max_answer_tokens": True}, 422, "max_answer_tokens", "True is out of range"),
     ({**QUERY, "null_threshold": math.nan}, 422, "null_threshold", "finite number"),
     ({**QUERY, "null_threshold": 10**400}, 422, "null_threshold", "must be a"),
     ({"queries": []}, 422, "queries", "at least 1 item"),
@@ -183,10 +164,8 @@ REFUSED = [
     ({"queries": [QUERY, {"question": "a", "contxt": "b"}]}, 422, "queries[1].contxt", "unknown field"),
     # Before validation: thousands of wrong values would each have an error of their own.
     ({"queries": [1] * 3000}, 422, "queries", "3,000 queries"),
-    ({"question": "a", "documents": [1] * 3000}, 422, "documents", "3,000 documents"),
     ({"queries": [{"question": "a", "documents": [1] * 3000}]}, 422, "documents", "3,000 documents"),
     (dict.fromkeys(map(str, range(3000)), 1), 422, None, "3,000 fields in an object"),
-    ({"queries": [1] * 3}, 422, "queries[0]", "must be an object with the fields of a query"),
 ]
 """(body, as bytes or as a value for JSON; status, field and part of the message of the error)."""
 
@@ -201,34 +180,6 @@ def test_refused_body(service, body, status, field, message):
     known = "leave it out (did you mean 'context'?)"
     assert field != "queries[1].contxt" or error["remedy"] == known
     assert ask(client).status_code == 200
-
-
-@pytest.mark.slow
-def test_hundreds_of_hostile_requests(service):
-    """Each is answered or refused with a well-formed error, and the service goes on answering."""
-    rng, seen = random.Random(2026), Counter()
-    client = service()
-    valid = {"question": "Where is the mill?", "context": PASSAGE, "top_k": 2, "null_threshold": 0.5}
-    keys = (*valid, "model", "documents", "queries", "other")
-    values = (None, True, -1, 10**30, 1e308, "", "\ud800", "a\x00b", "\u202e" * 99, [], {}, [[]], [valid])
-    kinds = (*["application/json"] * 6, "text/plain", "a/b; c=\x7f")
-    paths = ("/v1/answer", "/v1/answer", "/v1/attention", "/v1//answer", "/%00", "/v1/answer?x=%ff")
-    for _ in range(700):
-        body = bytearray(json.dumps(valid | {rng.choice(keys): rng.choice(values)}).encode())
-        for _ in range(rng.choice([0, 0, 0, 1, 5])):
-            body[rng.randrange(len(body))] = rng.randrange(256)
-        response = client.request(
-            rng.choice(["POST"] * 6 + ["GET", "PUT", "OPTIONS"]),
-            rng.choice(paths),
-            content=bytes(body[: rng.choice([None, None, None, 40])]),
-            headers={"Content-Type": rng.choice(kinds)},
-        )
-        seen[response.status_code] += 1
-        if response.status_code != 200:
-            error_of(response, response.status_code)
-    assert ask(client).status_code == 200
-    assert seen[200]
-    assert {400, 405, 415, 422} <= seen.keys() <= {200, 400, 404, 405, 413, 415, 422}
 
 
 def test_bodies_are_validated_off_the_event_loop(service, monkeypatch):
@@ -266,8 +217,11 @@ def test_unknown_paths_and_methods(service):
 def test_failing_query_does_not_fail_its_batch(service, caplog):
     client = service()
     with caplog.at_level(logging.ERROR), ThreadPoolExecutor() as pool:
-        list(pool.map(lambda _: ask(client, "wait 0.1 mill"), range(2)))
+        first = pool.submit(ask, client, "wait 0.5 mill")
+        time.sleep(0.1)
         responses = list(pool.map(lambda question: ask(client, question), ["boom", "mill", "bridge"]))
+    assert first.result().status_code == 200
+    assert {"boom", "mill", "bridge"} in map(set, client.readers["first"].batches)
     error = error_of(responses[0], 500)
     assert "broken" not in responses[0].text
     assert error["id"] in caplog.text
@@ -313,24 +267,20 @@ def test_token_is_required(service):
         with pytest.raises(ConfigError, match="token"):
             ServiceOptions(token=other)
     client = service(token="s3cret")
-    for headers in (
-        {},
-        {"Authorization": "Bearer wrong"},
-        {"Authorization": "s3cret"},
-        {"Authorization": "Bearer é"},
-    ):
+    for value in (None, "Bearer wrong", "s3cret", "Bearer é"):
+        headers = {} if value is None else {"Authorization": value.encode()}
         for path in ("/v1/models", "/metrics"):
-            raw = {name: value.encode() for name, value in headers.items()}
-            assert error_of(client.get(path, headers=raw), 401)
+            assert error_of(client.get(path, headers=headers), 401)
     assert client.post("/v1/answer", json={}).status_code == 401
+    assert client.get("/healthz").status_code == 200
     client.headers["Authorization"] = "Bearer s3cret"
     assert client.get("/v1/models").status_code == 200
     assert ask(client).status_code == 200
-    assert service(token="s3cret").get("/healthz").status_code == 200
 
 
 @pytest.mark.parametrize("root", ["/qa", "/page"])
 def test_token_is_required_by_a_mounted_app(root):
+    """Also where a prefix was taken off its path, as Ray Serve and uvicorn's ``root_path`` leave it."""
     app = create_app(models(), ServiceOptions(token="s3cret"))
     outer = FastAPI()
     outer.mount(root, app)
@@ -339,19 +289,12 @@ def test_token_is_required_by_a_mounted_app(root):
         for path in ("/v1/models", "/metrics", "/nowhere", "/v1/docs", "/page"):
             error_of(client.get(f"{root}{path}"), 401)
         error_of(client.post(f"{root}/v1/answer", json={}), 401)
-        for path in ("/", "/docs", "/page/app.js", "/openapi.json", "/healthz"):
+        for path in ("/", "/docs", "/page/app.js", "/page/style.css", "/openapi.json", "/healthz"):
             assert client.get(f"{root}{path}").status_code == 200, path
+        for path in ("/page/nothing.js", "/page/..%2fapp.py"):
+            assert client.get(f"{root}{path}").status_code == 404, path
         authorization = {"Authorization": "Bearer s3cret"}
         assert client.get(f"{root}/v1/models", headers=authorization).status_code == 200
-
-
-def test_page_is_whole_where_a_prefix_was_taken_off_its_path(service):
-    """As Ray Serve and uvicorn's ``root_path`` leave it."""
-    client = TestClient(create_app(models(), ServiceOptions()), root_path="/qa", base_url="http://localhost")
-    for path in ("/", "/docs", "/page/app.js", "/page/style.css"):
-        assert client.get(path).status_code == 200, path
-    for path in ("/page/nothing.js", "/page/..%2fapp.py", "/page/"):
-        assert client.get(path).status_code == 404, path
 
 
 def test_host_header_must_be_allowed(service):
@@ -412,8 +355,11 @@ def test_timed_out_attention_keeps_its_queue_slot(service):
     reader.attention = lambda *texts: started.append(texts) or finish.wait(30)
     body = {"question": "mill?", "context": PASSAGE}
     with ThreadPoolExecutor() as pool:
-        responses = list(pool.map(lambda _: client.post("/v1/attention", json=body), range(6)))
-        responses += list(pool.map(lambda _: client.post("/v1/attention", json=body), range(6)))
+        responses = [
+            response
+            for _ in range(2)
+            for response in pool.map(lambda _: client.post("/v1/attention", json=body), range(6))
+        ]
     assert {response.status_code for response in responses} == {429, 503}
     assert len(started) == 1
     assert 'qa_arch_queue_length{model="first"} 1.0' in client.get("/metrics").text
