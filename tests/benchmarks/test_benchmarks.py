@@ -206,7 +206,7 @@ def test_a_row_is_measured_by_a_process_of_its_own_whose_errors_are_its_note(mon
     monkeypatch.delitem(sys.modules, "benchmarks.rows")  # else runpy warns
     run_module("benchmarks.rows", run_name="__main__")
     row = json.loads(printed := capsys.readouterr().out)
-    programs.append(f"print({printed!r})")
+    programs.append(f"import time; time.sleep(0.1); print({printed!r})")
     measured = rows.measure(target, quick=True)
     assert (measured | {"seconds": 0.0}, measured["seconds"] > 0, row["ratio"] > 0) == (row, True, True)
     lost = rows.measure(target, quick=True)

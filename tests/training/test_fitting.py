@@ -241,8 +241,8 @@ def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog,
             torch.nn.init.constant_(next(parts.model.parameters()), torch.nan)
 
         def on_validation_start(self, *_):
-            if recovers:
-                torch.nn.init.normal_(next(parts.model.parameters()))
+            for weights in parts.model.parameters() if recovers else ():
+                torch.nn.init.normal_(weights)
 
     parts = replace(parts, callbacks=lambda: [Diverge()])
     with pytest.raises(QaArchError, match=rf"epoch 1: the {loss} is nan; lower optim\.lr"):
