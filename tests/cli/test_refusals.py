@@ -52,6 +52,8 @@ REFUSED = [
     ("adopt run --decode grid --on-error skip", 2, "--on-error is for --calibration"),
     ("report none --out page.html", 5, "none: no such run or folder"),
     ("tables run --publish experiments/x --columns typo", 2, "--columns is for tables"),
+    ("tables run --publish experiments/x --format csv", 2, "--format is for tables"),
+    ("compare run run --top -3", 2, "--top -3: must be 0 or more"),
     ("adopt run run", 2, "takes each run only once"),
     ("adopt run tiny-electra", 2, "adopt it alone"),
     ("adopt run --calibration dev.json --name ...", 2, "--name: needs a letter"),
