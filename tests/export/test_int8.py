@@ -56,6 +56,18 @@ def test_product_is_that_of_rounded_values(run):
     assert np.array_equal(actual[:1, 1:2], run("MatMul", weight, x[:1, 1:2])), "alone as in its batch"
 
 
+def test_products_that_share_a_weight_have_integers_of_their_own(tmp_path):
+    """ONNX Runtime fails on shared ones without VNNI."""
+    path = tmp_path / "g.onnx"
+    save_graph(path, "MatMul", np.eye(24, dtype=np.float32), "x", (2, 24))
+    model = onnx.load(path)
+    model.graph.node.append(onnx.helper.make_node("MatMul", ["y", "w"], ["z"]))
+    onnx.save(model, path)
+    quantise(path)
+    products = [node for node in onnx.load(path).graph.node if node.op_type == "MatMulIntegerToFloat"]
+    assert len(products) == len({node.input[1] for node in products}) == 2
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_sums_of_the_largest_terms_are_exact(run, sign):
     """A processor without VNNI adds two products in 16 bits, unless it is told not to."""

@@ -98,8 +98,6 @@ def reuse_graph(exported, monkeypatch):
 
 @pytest.mark.parametrize("case", ["bert", "albert", "proposed"])
 def test_int8_logits_are_close(case, predictors, copied, reuse_graph, tmp_path):
-    import onnx
-
     reuse_graph(case)
     scored = copied(predictors[case])
     point = Point(threshold=None, protocol="2.0", metric_version="1", metrics={"f1": 50.0})
@@ -111,9 +109,6 @@ def test_int8_logits_are_close(case, predictors, copied, reuse_graph, tmp_path):
     assert predictor.precision == record.precision == "int8"
     assert (record.scores, record.rows, record.seconds) == ({}, {}, Seconds(fit=2))
     assert 1e-4 < check.largest_difference < 1.0
-    nodes = onnx.load(tmp_path / "int8" / GRAPH).graph.node
-    weights = [node.input[1] for node in nodes if node.op_type == "MatMulIntegerToFloat"]
-    assert len(weights) == len(set(weights)) > 0, "ONNX Runtime fails on shared ones without VNNI"
 
 
 def test_graph_with_other_logits_is_not_written(predictors, copied, reuse_graph, tmp_path):
