@@ -113,7 +113,7 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     values = make_sweep(folder, n_jobs=2).launch(points(*map(int, sys.argv[4:])))
-    return int(None in values)
+    return int(not all(isinstance(value, float) for value in values))
 
 
 if __name__ == "__main__":
