@@ -24,7 +24,6 @@ def use_caches(patch: pytest.MonkeyPatch) -> None:
     """Give Hydra the caches below."""
     for place, name, cached in (
         (ConfigRepository, "load_config", read_once),
-        (defaults_list, "_create_interpolation_map", mapped_if_needed),
         (config_loader_impl, "create_defaults_list", listed_once),
         (ConfigLoaderImpl, "_compose_config_from_defaults_list", merged_once),
     ):
@@ -52,17 +51,6 @@ def read_once(load: Callable[..., Any]) -> Callable[..., Any]:
         return pickle.loads(pickled[key])
 
     return load_config
-
-
-def mapped_if_needed(create: Callable[..., Any]) -> Callable[..., Any]:
-    """``_create_interpolation_map``, called where a file chooses others by interpolation: a third of the time
-    that the order of files takes."""
-
-    def create_if_needed(overrides: Any, defaults: list[Any], self_added: bool) -> Any:
-        needed = any(default.is_interpolation() for default in defaults)
-        return create(overrides, defaults, self_added) if needed else None
-
-    return create_if_needed
 
 
 def listed_once(create: Callable[..., Any]) -> Callable[..., Any]:
