@@ -228,7 +228,7 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
 def run_compare(args: argparse.Namespace) -> int:
     """Compare two systems, or every system with a baseline, and print the tables."""
     if args.top is not None and args.top < 0:
-        raise ConfigError(f"--top {args.top}: must be 0 or more")
+        raise ConfigError(f"--top: {args.top} is out of range, it must be >= 0")
     if args.baseline is not None:
         refuse_options(
             args, ("data", "top", "pool"), "is for two systems; leave it out, or leave out --baseline"

@@ -53,7 +53,7 @@ REFUSED = [
     ("report none --out page.html", 5, "none: no such run or folder"),
     ("tables run --publish experiments/x --columns typo", 2, "--columns is for tables"),
     ("tables run --publish experiments/x --format csv", 2, "--format is for tables"),
-    ("compare run run --top -3", 2, "--top -3: must be 0 or more"),
+    ("compare run run --top -3", 2, "--top: -3 is out of range, it must be >= 0"),
     ("adopt run run", 2, "takes each run only once"),
     ("adopt run tiny-electra", 2, "adopt it alone"),
     ("adopt run --calibration dev.json --name ...", 2, "--name: needs a letter"),
