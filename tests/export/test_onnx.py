@@ -207,3 +207,25 @@ def test_the_check_never_opens_a_closed_dev_set(predictors):
     opened = replace(closed, open_dev=True)
     assert graphs.check_questions(replace(config, data=opened)).name == "calibration"
     assert graphs.check_questions(config).name == "calibration"
+
+
+@pytest.mark.parametrize("case", ["bert", "sequence"])
+def test_exported_folder_answers_as_the_model(case, predictors, exported):
+    questions = generate(2, 9)
+    ours, theirs = predictors[case].rank(questions), load_predictor(exported(case)).rank(questions)
+    assert [p.best for p in ours.best_predictions] != [None] * len(questions)
+    for a, b in zip(ours.predictions(), theirs.predictions(), strict=True):
+        assert (a.id, a.windows) == (b.id, b.windows)
+        assert a.null_odds == pytest.approx(b.null_odds, abs=1e-4)
+        assert (a.best.start, a.best.end, a.best.text) == (b.best.start, b.best.end, b.best.text)
+
+
+@pytest.mark.parametrize("case", ["bert", "proposed"])
+def test_window_logits_do_not_depend_on_the_batch(case, predictors, exported):
+    model = load_predictor(exported(case)).model
+    _, batch = batches(predictors[case])
+    expected = logits_of(model, batch)
+    for row in range(len(batch)):
+        single = logits_of(model, batch._map(lambda x, row=row: x[row : row + 1]))
+        torch.testing.assert_close(single.start[0], expected.start[row], rtol=0, atol=1e-5)
+        torch.testing.assert_close(single.null[0], expected.null[row], rtol=0, atol=1e-5)

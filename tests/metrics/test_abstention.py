@@ -142,22 +142,34 @@ def test_missing_or_duplicate_answers_are_refused(gold_set):
         best_texts([answer("a", "x", 0.0), answer("a", "y", 0.0)])
 
 
+def answered_odds(rng, questions=600):
+    """Null odds, F1 of the best spans and answerability."""
+    answerable = rng.random(questions) < 0.6
+    return rng.normal(np.where(answerable, -1.0, 1.0), 2.0), answerable * rng.random(questions), answerable
+
+
 def test_smooth_threshold_is_the_argmax_of_smoothed_f1():
-    rng = np.random.default_rng(3)
-    answerable = rng.random(600) < 0.6
-    odds, f1 = rng.normal(np.where(answerable, -1.0, 1.0), 2.0), answerable * rng.random(600)
+    odds, f1, answerable = answered_odds(np.random.default_rng(3))
     odds[:2] = np.inf, np.nan  # the same at every threshold
     fitted = fit_threshold(odds.tolist(), f1.tolist(), answerable.tolist(), 0.5, 0.2)
     unanswerable_weight, answerable_weight = class_weights(answerable.tolist(), 0.5)
     finite, h = odds[2:], 0.2 * odds[2:].std()
     weight = np.where(answerable, answerable_weight, unanswerable_weight)[2:]
-    grid = np.linspace(-6, 6, 1201)
+    grid = np.linspace(-6, 6, 4001)
     share = 1 / (1 + np.exp(-(grid[:, None] - finite) / h))  # of answering
     smoothed = (share * f1[2:] + (1 - share) * ~answerable[2:]) @ weight
     assert fitted == pytest.approx(grid[smoothed.argmax()], abs=0.01)
     equal = [1.0, 1.0], [1, 0], [True, False]  # no spread to smooth over
     assert fit_threshold(*equal, None, 0.2) == fit_threshold(*equal)
     assert fit_threshold([-1.0, 0.0, 1.0], [1, 1, 1], [True] * 3, None, 0.2) > 1.0
+
+
+def test_smooth_threshold_varies_less_with_the_questions():
+    rng, deviations = np.random.default_rng(4), []
+    for width in (None, 0.15):
+        fits = [fit_threshold(*(c.tolist() for c in answered_odds(rng)), None, width) for _ in range(40)]
+        deviations.append(np.std(fits))
+    assert deviations[1] < 0.8 * deviations[0]
 
 
 @pytest.mark.parametrize("prior", [None, 0.8])
@@ -285,17 +297,3 @@ def test_reliability_by_hand():
     assert result.observed == pytest.approx([0, 0.5, 1])
     assert result.count.tolist() == [1, 2, 2]
     assert result.ece == pytest.approx((5 + 2 * 35 + 2 * 2.5) / 5)
-
-
-def answered_odds(rng, questions=600):
-    """Null odds, F1 of the best spans and answerability."""
-    answerable = rng.random(questions) < 0.6
-    return rng.normal(np.where(answerable, -1.0, 1.0), 2.0), answerable * rng.random(questions), answerable
-
-
-def test_smooth_threshold_varies_less_with_the_questions():
-    rng, deviations = np.random.default_rng(4), []
-    for width in (None, 0.15):
-        fits = [fit_threshold(*(c.tolist() for c in answered_odds(rng)), None, width) for _ in range(40)]
-        deviations.append(np.std(fits))
-    assert deviations[1] < 0.8 * deviations[0]

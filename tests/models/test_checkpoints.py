@@ -395,3 +395,10 @@ def test_settings_are_for_a_checkpoint_that_has_none_of_its_own(bert, folder, tm
         load_predictor(bert, device="cpu", settings={"model": {"name": "better"}})
     with pytest.raises(ConfigError, match=r"features\.strid"):
         load_predictor(bert, device="cpu", settings={"features": {"strid": 3}})
+
+
+def test_pickle_is_never_opened(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({}, folder / "pytorch_model.bin")
+    with pytest.raises(UnavailableError, match=r"holds no model\.safetensors; .* can run code"):
+        load_predictor(folder, device="cpu")

@@ -433,3 +433,14 @@ def test_infinite_odds_become_finite_and_joined_texts_stay():
     assert predictions(ranking, INF) == {"a": "", "b": "Bob", "c": "Ada", "d": "Ada Bob"}
     assert [a.text(-1.0) for a in ranking.predictions()] == list(predictions(ranking, -1.0).values())
     assert [entries[0]["text"] for entries in dict(nbest(ranking)).values()] == ["", "Bob", "Ada", "Ada Bob"]
+
+
+def test_tied_logits_give_the_same_spans_alone_and_in_a_batch():
+    """bfloat16 logits have many ties: their order must not depend on the batch."""
+    generator = torch.Generator().manual_seed(2)
+    start, end = (torch.randn(2, 16, 60, generator=generator) * 2).round() / 2
+    for search in ("band", "grid"):
+        batch = best_spans(make_logits(start, end), search=search)
+        for row in range(16):
+            alone = best_spans(make_logits(start[row : row + 1], end[row : row + 1]), search=search)
+            assert listed(alone) == listed(batch, row)

@@ -142,6 +142,19 @@ def test_questions_are_sorted_by_loss_and_walked_by_key(make_run, question_set, 
         choose(page, "Outcome", error, count)
 
 
+@pytest.mark.parametrize("width", WIDTHS)
+def test_link_scrolls_to_its_section_below_the_bar(report, visit, width):
+    page = visit(report[0], width)
+    height = "(bar) => (getComputedStyle(bar).position === 'sticky' ? bar.offsetHeight : 0)"
+    for name in ("errors", "questions"):
+        page.goto("about:blank")
+        page.goto(f"{report[0].resolve().as_uri()}#{name}")
+        page.wait_for_selector("html[data-ready=yes]")
+        page.wait_for_timeout(300)  # late drawing would move it
+        top = page.locator(f"#{name}").evaluate("(section) => section.getBoundingClientRect().top")
+        assert -1 <= top - page.locator("#bar").evaluate(height) < 40
+
+
 def test_legend_switches_a_system_in_figures_and_questions(report, visit):
     page = visit(report[0])
     drawn = """[...document.querySelector('#figure-risk .plot').data].filter(({ visible }) => visible)
@@ -200,6 +213,21 @@ def test_every_table_downloads_as_csv(report, visit):
     assert rows == page_tables(report[0])["Systems"]
 
 
+def test_nothing_is_cut_off_in_print(report, visit):
+    page = visit(report[0], 1440)
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 1040, "height": 700})
+    page.wait_for_timeout(300)
+    cut = """(all) => all
+        .filter((el) => el.checkVisibility() && el.getBoundingClientRect().right > innerWidth + 1)
+        .map((el) => el.closest("figure, section").id)"""
+    assert page.locator("table, svg.main-svg").evaluate_all(cut) == []
+    assert (
+        page.evaluate("getComputedStyle(document.querySelector('.legend .key')).printColorAdjust") == "exact"
+    )
+    assert page.locator("#legend .key").first.is_visible()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_page_is_accessible(report, visit, scheme):
     """axe reports no violation, contrast of 4.5:1 included. The heading order depends on the data."""
@@ -209,3 +237,12 @@ def test_page_is_accessible(report, visit, scheme):
     page.evaluate("document.querySelectorAll('details').forEach((part) => { part.open = true; })")
     result = axe.Axe().run(page, options={"rules": {"heading-order": {"enabled": False}}})
     assert [(v["id"], v["nodes"][0]["html"][:90]) for v in result.response["violations"]] == []
+
+
+def test_texts_are_laid_out_in_their_own_direction(report, visit):
+    page = visit(report[0])
+    page.wait_for_selector("#question-detail .passage")
+    detail = "#question-detail"
+    for texts in ("#question-list .asked", f"{detail} h3", f"{detail} .passage", f"{detail} td:nth-child(2)"):
+        found = page.locator(texts).evaluate_all("(all) => all.map((element) => element.dir)")
+        assert set(found) == {"auto"}, texts

@@ -186,3 +186,11 @@ def test_gc_is_disabled_inside_and_restored_afterwards(before):
         assert [gc_disabled()(gc.isenabled)() for _ in range(2)] == [False, False]  # as a decorator
     finally:
         gc.enable()
+
+
+def test_child_of_the_holder_keeps_the_lock(tmp_path, lock_elsewhere):
+    """For example a rank that is still in a step after rank 0 has ended."""
+    process = lock_elsewhere("with a child")
+    process.kill()
+    process.wait()
+    assert holder(tmp_path) is not None

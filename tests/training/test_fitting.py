@@ -147,12 +147,14 @@ def test_step_gradient_is_that_of_the_mean_window_loss(configure, before_step, t
     assert max(errors) < 1e-6
 
 
-def test_twins_share_a_batch(configure):
+def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
     config = configure("loss=twins", "trainer.batch_size=4")
     data = task.batches(config, task.assemble(config))
     batches = [data.train(rows) for rows in data.sampler(data.train.lengths, batch_size=4)]
     twins = sum(int((batch.labels.twin >= 0).sum()) for batch in batches)
     assert twins == int((data.train.mates >= 0).sum()) / 2 > 0
+    plain, ranked = (run_training(f"loss={loss}", name=loss) for loss in ("span", "twins"))
+    assert ranked.record.epochs[0].train_loss > plain.record.epochs[0].train_loss
     no_twins = configure("loss=twins", "loss.twin_likeness=1")
     with pytest.raises(ConfigError, match=r"loss\.twin_likeness: no two training questions"):
         task.batches(no_twins, task.assemble(no_twins))

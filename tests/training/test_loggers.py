@@ -419,3 +419,18 @@ def test_logged_steps_have_loss_gradient_norm_and_learning_rates(
         assert slowest <= values["step/windows_per_second"] <= fastest
         rates = {key: value for key, value in values.items() if key.startswith("step/lr/")}
         assert rates == pytest.approx({"step/lr/encoder": 1e-3, "step/lr/head": 4e-3})
+
+
+def test_unwritable_csv_folder_ends_the_run_before_training(run_training, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UnavailableError, match=r"CSVLogger could not be started .*Not a directory"):
+        run_training("logger=csv", f"logger.save_dir={tmp_path}/file")
+
+
+def test_logger_does_not_change_training(train_with_stub, run_training, calls):
+    dropout = ("trainer.epochs=2", "model.dropout=0.3", "trainer.log_every=1")
+    without = run_training(*dropout, "logger=none", name="without")
+    train_with_stub(*dropout, name="with")
+    weights = (without.folder.parent / "with/model/model.safetensors").read_bytes()
+    assert weights == without.weights
+    assert len([call for call, _ in calls if call == "log_metrics"]) > without.record.epochs[-1].step

@@ -17,6 +17,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 from pytorch_lightning import LightningModule
+from pytorch_lightning.plugins.precision import MixedPrecision
 from stops import stopped_after
 
 from qa_arch import provenance, records
@@ -335,3 +336,21 @@ def test_killed_processes_resume(run_training, tiny_run, tmp_path, world):
 def _checkpoint_time(folder) -> int:
     path = folder / LAST
     return path.stat().st_mtime_ns if path.is_file() else 0
+
+
+@pytest.mark.slow
+def test_fp16_scaler_state_is_resumed(run_training, stop_after, same, monkeypatch):
+    """fp16 on a CPU with a scale that grows during the run: the scale and its growth counter are restored."""
+
+    def half(*, plugins, precision, **settings):
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**4, growth_interval=2)
+        return trainer(plugins=[*plugins, MixedPrecision("16-mixed", "cpu", scaler=scaler)], **settings)
+
+    trainer = fitting.pl.Trainer
+    monkeypatch.setattr(fitting.pl, "Trainer", half)
+    uninterrupted = run_training(*TWO_EPOCHS, name="uninterrupted")
+    assert uninterrupted.state["MixedPrecision"]["scale"] == 2.0**7  # six steps
+    stop_after(4, *TWO_EPOCHS)
+    resumed = run_training(*TWO_EPOCHS, name="stopped", resume=True)
+    assert resumed.weights == uninterrupted.weights
+    same(resumed.state, uninterrupted.state)

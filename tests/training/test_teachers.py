@@ -8,6 +8,7 @@ import torch
 from broken_records import change_record
 from checkpoints import make_checkpoint
 from safetensors.torch import load_file, save_file
+from stops import stopped_after
 
 from qa_arch.config.compose import compose
 from qa_arch.config.target import TRUSTED
@@ -365,3 +366,18 @@ def test_record_identifies_the_teacher_by_content_and_systems_differ_by_teacher(
     assert [len(system.runs) for system in systems] == [2, 1]
     for system, folder in zip(systems, (teacher, other), strict=True):
         assert f"teacher={folder.name} ({read_record(folder).run_hash[:8]})" in system.label
+
+
+@pytest.mark.slow
+def test_resumed_student_equals_uninterrupted_one(run_training, student, same):
+    settings = (
+        *("trainer.epochs=2", "trainer.accumulate=2", "trainer.checkpoint_minutes=1e-9"),
+        *(*DROPOUT, *student("soft_targets"), "trainer.precision=bf16"),
+    )
+    uninterrupted = run_training(*settings, name="uninterrupted")
+    with stopped_after(4):  # in the second epoch
+        run_training(*settings, name="stopped")
+    resumed = run_training(*settings, name="stopped", resume=True)
+    assert resumed.weights == uninterrupted.weights
+    assert resumed.results == uninterrupted.results
+    same(resumed.state, uninterrupted.state)

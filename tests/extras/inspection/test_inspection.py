@@ -156,3 +156,14 @@ def test_page_is_one_file_without_markup_of_the_texts(tmp_path):
     assert page.count("</script>") == page.count("<script"), "no text ends the page's script"
     assert "<mark>Ada</mark>" in page
     assert CAVEAT in page
+
+
+@pytest.mark.slow
+def test_page_in_a_browser(tmp_path, visit):
+    evil = make_inspection(evil=True)
+    chosen = select_heads(evil.layers, ALL, ALL)
+    page = visit(write_page(evil, tmp_path / "a.html", chosen))
+    page.locator(".updatemenu-header").click()
+    page.locator(".updatemenu-dropdown-button").nth(3).click()
+    page.wait_for_selector("text=match-LSTM, backward")
+    assert "(nothing)" in page.locator(".xtick text").all_text_contents()

@@ -3,7 +3,7 @@
 Needs playwright (extra ``dev``) and a system Chromium (Debian: apt-get install chromium).
 """
 
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 from service import RuleReader
@@ -15,7 +15,8 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no ax
 expect = sync_api.expect
 
 PASSAGE = "By the mill stands a bridge."
-pytestmark = pytest.mark.slow
+slow = pytest.mark.slow
+"""All but one question and its answer run nightly only."""
 
 
 @pytest.fixture
@@ -37,11 +38,26 @@ def ask(page, question, context=PASSAGE):
     page.get_by_role("button", name="Ask", exact=True).click()
 
 
+@pytest.mark.slow
+def test_answer_far_down_a_passage_is_scrolled_into_view(visit):
+    page = visit()
+    ask(
+        page,
+        "Where is the mill?",
+        "A long story. " * 500 + "By the mill stands a bridge. " + "The end. " * 500,
+    )
+    box, mark = (page.locator(name).bounding_box() for name in (".passage", "mark"))
+    assert box["y"] < mark["y"] < box["y"] + box["height"]
+
+
+@pytest.mark.slow
 def test_answer_is_marked_in_its_passage(visit):
-    """Behind characters of several UTF-16 units, text that looks like markup, and a long story."""
+    """Also behind characters of several UTF-16 units and text that looks like markup."""
     page, passage = visit(), "👩‍🚀 𝔸 <b>By</b> the mill stands a bridge."
     ask(page, "Where is the mill?", passage)
     expect(page.locator(".answer")).to_have_text("mill")
+    expect(page.locator("mark")).to_have_text("mill")
+    expect(page.locator(".passage")).to_have_text(passage)
     direct = RuleReader()("Where is the mill?", passage, top_k=3)
     shares = f"confidence {direct.confidence:.0%}, no answer {direct.no_answer_probability:.0%}"
     expect(page.locator(".confidence")).to_have_text(shares)
@@ -49,15 +65,9 @@ def test_answer_is_marked_in_its_passage(visit):
     assert others
     expect(page.locator(".alternatives li")).to_have_text(others)
     expect(page.get_by_role("status").first).to_have_text("Answer: mill.")
-    far = "A long story. " * 500 + passage + "The end. " * 500
-    for context in (passage, "👩‍🚀 𝔸𝔹 mill 👍🏽!", "‏הטחנה mill נשרפה", "e\u0301 x\u0000 mill", far):
-        ask(page, "🌉 mill", context)
-        expect(page.locator(".passage")).to_have_text(context)
-        expect(page.locator("mark")).to_have_text("mill")
-    box, mark = (page.locator(name).bounding_box() for name in (".passage", "mark"))
-    assert box["y"] < mark["y"] < box["y"] + box["height"], "scrolled into view"
 
 
+@slow
 def test_no_answer_is_stated(visit):
     page = visit()
     ask(page, "Where is the dam?")
@@ -70,8 +80,17 @@ def test_no_answer_is_stated(visit):
     expect(page.get_by_role("status").first).to_have_text("No answer in this passage.")
 
 
+@slow
+def test_example_button_asks_the_example(visit):
+    page = visit()
+    page.get_by_role("button", name="Try an example").click()
+    expect(page.locator(".card")).to_be_visible()
+    assert page.get_by_label("Question", exact=True).input_value()
+
+
+@slow
 def test_missing_input_shows_a_hint(visit):
-    """The hint goes when the form changes; the example fills it."""
+    """The hint goes when the form changes."""
     page = visit()
     ask(page, "Where?", " ")
     expect(page.get_by_role("status").first).to_have_text("Enter a passage first.")
@@ -80,11 +99,9 @@ def test_missing_input_shows_a_hint(visit):
     expect(page.get_by_role("status").first).to_have_text("Enter a question first.")
     page.get_by_label("Question", exact=True).fill("W")
     expect(page.get_by_role("status").first).to_have_text("")
-    page.get_by_role("button", name="Try an example").click()
-    expect(page.locator(".card")).to_be_visible()
-    assert page.get_by_label("Question", exact=True).input_value() != "W"
 
 
+@slow
 def test_models_are_switched_and_compared(visit):
     page = visit()
     ask(page, "mill?")
@@ -105,6 +122,7 @@ def test_models_are_switched_and_compared(visit):
     expect(page.get_by_role("status").first).to_contain_text("second: ")
 
 
+@slow
 def test_link_restores_the_question(visit, address):
     page, requested = visit(), []
     page.get_by_label("Compare with").select_option("second")
@@ -120,6 +138,33 @@ def test_link_restores_the_question(visit, address):
     assert again.get_by_label("Passage", exact=True).input_value() == "A + b = 100% #mill\nand a line"
 
 
+@slow
+@pytest.mark.parametrize("by_link", [False, True])
+def test_scripts_are_shown_as_text(visit, by_link):
+    evil = '</p><img src=x onerror="window.broken=1"><script>window.broken=1</script> mill'
+    if by_link:
+        page = visit(f"/#q={quote(evil)}&c={quote(evil)}&m={quote(evil)}")
+    else:
+        page = visit()
+        ask(page, evil, evil)
+    expect(page.locator("mark")).to_have_text("mill")
+    expect(page.locator(".passage")).to_have_text(evil)
+    page.locator("summary").click()
+    expect(page.locator(".words button").first).to_be_visible()
+    assert page.evaluate("() => window.broken") is None
+    assert page.locator("main img").count() == 0
+
+
+@slow
+def test_offsets_are_characters(visit):
+    page = visit()
+    for context in ("👩‍🚀 𝔸𝔹 mill 👍🏽!", "‏הטחנה mill נשרפה", "e\u0301 x\u0000 mill"):
+        ask(page, "🌉 mill", context)
+        expect(page.locator(".passage")).to_have_text(context)
+        expect(page.locator("mark")).to_have_text("mill")
+
+
+@slow
 def test_lone_surrogate_is_replaced_on_the_page(visit):
     page = visit()
     page.evaluate(
@@ -130,6 +175,7 @@ def test_lone_surrogate_is_replaced_on_the_page(visit):
     expect(page.locator("mark")).to_have_text("mill")
 
 
+@slow
 def test_page_works_by_keyboard_alone(visit):
     page = visit()
     page.keyboard.press("Tab")
@@ -160,6 +206,7 @@ def test_page_works_by_keyboard_alone(visit):
     assert page.url == link
 
 
+@slow
 @pytest.mark.skipif(module_of("attention") is None, reason="no extra shows attention")
 def test_attention(visit):
     page = visit()
@@ -177,6 +224,7 @@ def test_attention(visit):
     expect(page.locator("summary")).to_have_count(0)
 
 
+@slow
 def test_page_asks_for_the_token(browser, running):
     with running(QA_ARCH_TOKEN="s3cret") as (_, address, _), browser.new_context() as context:
         page = context.new_page()
@@ -191,6 +239,7 @@ def test_page_asks_for_the_token(browser, running):
         assert "s3cret" not in page.url
 
 
+@slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1440])
 def test_accessibility(visit, width, scheme):

@@ -4,10 +4,12 @@ import asyncio
 import json
 import logging
 import math
+import random
 import re
 import shlex
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -410,3 +412,31 @@ def test_tests_named_on_the_page_exist():
     tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
     assert named
     assert not [name for name in named if f"def {name}(" not in tests]
+
+
+@pytest.mark.slow
+def test_hundreds_of_hostile_requests(service):
+    """Each is answered or refused with a well-formed error, and the service goes on answering."""
+    rng, seen = random.Random(2026), Counter()
+    client = service()
+    valid = {"question": "Where is the mill?", "context": PASSAGE, "top_k": 2, "null_threshold": 0.5}
+    keys = (*valid, "model", "documents", "queries", "other")
+    values = (None, True, -1, 10**30, 1e308, "", "\ud800", "a\x00b", "\u202e" * 99, [], {}, [[]], [valid])
+    kinds = (*["application/json"] * 6, "text/plain", "a/b; c=\x7f")
+    paths = ("/v1/answer", "/v1/answer", "/v1/attention", "/v1//answer", "/%00", "/v1/answer?x=%ff")
+    for _ in range(700):
+        body = bytearray(json.dumps(valid | {rng.choice(keys): rng.choice(values)}).encode())
+        for _ in range(rng.choice([0, 0, 0, 1, 5])):
+            body[rng.randrange(len(body))] = rng.randrange(256)
+        response = client.request(
+            rng.choice(["POST"] * 6 + ["GET", "PUT", "OPTIONS"]),
+            rng.choice(paths),
+            content=bytes(body[: rng.choice([None, None, None, 40])]),
+            headers={"Content-Type": rng.choice(kinds)},
+        )
+        seen[response.status_code] += 1
+        if response.status_code != 200:
+            error_of(response, response.status_code)
+    assert ask(client).status_code == 200
+    assert seen[200]
+    assert {400, 405, 415, 422} <= seen.keys() <= {200, 400, 404, 405, 413, 415, 422}
