@@ -67,7 +67,7 @@ NEVER = (
     (r"\+*data=\{", "write data=files data.train=FILE data.dev=FILE, each setting by itself"),
     (r"logger=(?!\[.*\]$).*,", "name several loggers in brackets, as in logger=[wandb,csv]"),
     (r"(model|experiment|debug)=\[", "takes one name, without brackets; train -m model=A,B takes several"),
-    (r"special\b", "follows from experiment, debug and model, so it cannot be chosen"),
+    (r"[+~]*special\b", "follows from experiment, debug and model, so it cannot be chosen"),
 )
 """(pattern, remedy) of overrides that neither runs nor sweeps take."""
 NO_EFFECT = "has no effect; a sweep (train -m) takes hydra/launcher and hydra/sweeper"

@@ -143,6 +143,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("logger=wandb,csv", r"name several loggers in brackets, as in logger=\[wandb,csv\]"),
         ("model=[bert]", r"^model=\[bert\]: takes one name, without brackets"),
         ("special=x", "^special=x: follows from experiment, debug and model"),
+        ("experiment=ablations ~special", "^~special: follows from experiment, debug and model"),
         ("logger=[wandb,csv] logger.texts=true", "'logger.texts' .did you mean 'logger.wandb.texts'?"),
         ("~logger", "logger: a YAML file chooses a list|config: missing logger"),
         ("data.dev=hub:me/set:dev[:9]", r"a value that contains = , \[ { spaces .* needs quotes"),

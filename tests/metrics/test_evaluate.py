@@ -194,6 +194,8 @@ def test_repeated_ids_and_odds_that_are_no_numbers_are_refused(library, gold_set
     ):
         with pytest.raises(DataError, match=f"^question {message}"):
             metric.compute(predictions=predictions, references=references)
+    with pytest.raises(DataError, match=r"^no_answer_threshold: is not a number"):
+        metric.compute(predictions=PREDICTIONS, references=REFERENCES, no_answer_threshold=math.nan)
     questions = gold_set(MODULE_GOLDS)
     twice = replace(questions, examples=(*questions.examples, questions.examples[1]))
     with pytest.raises(DataError, match=r"^question q2: occurs twice; give each question its own id"):

@@ -61,4 +61,6 @@ class QaArchSquadV2(evaluate.Metric):
         for id_, value in odds.items():
             if value is None or isnan(value):
                 raise DataError(f"question {id_}: the no-answer probability is not a number; give one")
-        return score(questions, texts, null_scores=odds, threshold=float(no_answer_threshold)).flat()
+        if isnan(threshold := float(no_answer_threshold)):  # which no probability exceeds
+            raise DataError("no_answer_threshold: is not a number; give one, or leave it out")
+        return score(questions, texts, null_scores=odds, threshold=threshold).flat()
