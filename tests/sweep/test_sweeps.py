@@ -111,7 +111,7 @@ def test_refused_sweep_folder_is_unchanged(ended, train_m):
         (["seed=1,2", "--if-exists", "replace"], 2, "keeps its results"),
         (["seed=1,2", "encoder=minilm"], 2, "encoder=minilm: would not be loaded"),
         (["seed=1,2", "data.train=nowhere.json"], 2, "add data=files"),
-        (["seed=1,2", "data=files", "data.train=nowhere.json"], 4, "seed=1: nowhere.json"),
+        (["seed=1,2", "data=files", "data.train=nowhere.json"], 4, "seed=1: data.train: nowhere.json"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
