@@ -185,7 +185,7 @@ def sources(config: Config) -> dict[str, str]:
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
     recipe = recipe_of(config.model)
     identity_of = identity if recipe is None else import_module(recipe.data).identity
-    hashes = {}
+    hashes: dict[str, str] = {}
     for name, source in inputs.items():
         with named("glove.path" if name == "glove" else f"data.{name}"):
             hashes |= {} if source is None else {name: identity_of(source)}

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
 from functools import cache
+from math import ceil
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_type_hints
 
@@ -32,8 +33,13 @@ TRIAL_STEPS = 50
 """Optimizer steps below which a run is a smoke test (``debug=fast``)."""
 SMOOTHING = 0.15
 """Width with ``calibration.fit=smooth``, chosen by experiments/decision/threshold_smoothing.py."""
-RANDOM_ONLY = ("layers", "width", "heads", "vocabulary", "initializer_range", "positions", "pre_norm")
+RANDOM_ONLY = (
+    *("layers", "width", "heads", "vocabulary", "initializer_range"),
+    *("positions", "pre_norm", "tokenizer"),
+)
 """Settings that only a randomly initialised encoder takes."""
+LAYERS_ONLY = ("layers", "heads", "attention_dropout", "hidden_dropout", "positions", "pre_norm")
+"""Settings that the family ``words`` does not read."""
 
 
 @dataclass(frozen=True)
@@ -551,9 +557,12 @@ def cut_batch(trainer: Trainer, limit: int) -> Trainer:
     """Trainer settings with at most ``limit`` windows per pass and the same global batch."""
     if trainer.batch_size <= limit:
         return trainer
-    total = trainer.batch_size * trainer.accumulate
+    total, batches = trainer.batch_size * trainer.accumulate, trainer.limit_train_batches
     micro = max(size for size in range(1, limit + 1) if total % size == 0)
-    return replace(trainer, batch_size=micro, accumulate=total // micro)
+    passes = total // micro
+    if isinstance(batches, int):  # of the batches that are cut; a share stays the same
+        batches = ceil(batches * passes / trainer.accumulate)
+    return replace(trainer, batch_size=micro, accumulate=passes, limit_train_batches=batches)
 
 
 def _encoder_problems(encoder: EncoderSettings, has_teacher: bool) -> Iterator[str]:
@@ -579,9 +588,10 @@ def _encoder_problems(encoder: EncoderSettings, has_teacher: bool) -> Iterator[s
 
 
 def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
-    """Raise ConfigError if an override names an encoder although the encoder is randomly initialised.
+    """Raise ConfigError if an override names an encoder although the encoder is randomly initialised, or sets
+    what it would not have.
 
-    A name from a config group is then only a label.
+    A name from a config group is then only a label, and so may be sizes from a choice of ``debug``.
     """
     named = [word for word in overrides if key_of(word) == "encoder.name"]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
@@ -593,10 +603,22 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
             f" experiment=demo and check-model) builds a new {encoder.get('family')}; leave it out, choose"
             f" another encoder.family, or load it with encoder.init=pretrained {nulls}"
         )
+    if not isinstance(encoder, Mapping) or encoder.get("init") != "random":
+        return
+    unread = {}
+    if encoder.get("family") == "words":
+        unread = dict.fromkeys(LAYERS_ONLY, "encoder.family=words has no layers and no dropout")
+    elif encoder.get("tokenizer"):
+        unread = {"vocabulary": f"encoder.tokenizer={encoder['tokenizer']} has its own"}
+    typed = {key_of(word): word for word in overrides}
+    for setting, reason in unread.items():
+        if encoder.get(setting) is not None and (word := typed.get(f"encoder.{setting}")):
+            raise ConfigError(f"{word}: has no effect, as {reason}; leave it out")
 
 
 def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an override names a source, but others or a limit come from another choice.
+    """Raise ConfigError if an override names a source, but others or a limit come from another choice, or a
+    share to hold out, but calibration questions come from elsewhere.
 
     ``data=CHOICE`` states where the others come from, ``debug=CHOICE`` that few questions are wanted.
     """
@@ -614,10 +636,20 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
             f"{typed[0]}={named[typed[0]]}: {' and '.join(stays)} would stay, set for other data; {choice}"
             f"give {' and '.join(word.partition('=')[0] for word in stays)} as well"
         )
+    order = ("calibration", "hold_out_articles", "hold_out_share")  # as in data.splits
+    first, *later = [key for key in order if data.get(key)] or [""]
+    for key in later:
+        if f"data.{key}" in named:
+            off = "null" if first == "calibration" else 0
+            raise ConfigError(
+                f"data.{key}={data[key]}: has no effect, as the calibration split is that of"
+                f" data.{first}={data[first]}; leave it out, or add data.{first}={off}"
+            )
 
 
 def _distillation_problems(settings: Distillation, config: Config) -> Iterator[str]:
-    task = config.model["task"]
+    task, encoder = config.model["task"], config.encoder
+    takes_tokenizer = encoder.init == "random" and not (encoder.vocabulary or encoder.tokenizer)
     if not settings.teachers:
         for item in fields(settings):
             if getattr(settings, item.name) != item.default:
@@ -631,6 +663,13 @@ def _distillation_problems(settings: Distillation, config: Config) -> Iterator[s
         yield (
             "distillation.labels, distillation.soft_targets: one of them must be above 0, or the span scores"
             " are not trained"
+        )
+    elif not settings.soft_targets and settings.temperature != 1:
+        yield "distillation.temperature: has no effect without distillation.soft_targets; leave it out"
+    elif not settings.soft_targets and settings.layers == "none" and not takes_tokenizer:
+        yield (
+            "distillation.teacher: teaches nothing; set distillation=soft_targets, or choose with"
+            " distillation.layers what is initialised from the teacher"
         )
     if settings.teachers and not config.trainer.epochs:
         yield "distillation.teacher: trainer.epochs=0 learns nothing from it; add distillation=none"

@@ -90,7 +90,10 @@ def _saved_files(path: str, folder: Path) -> list[Path]:
         raise DataError(f"{path}: holds several splits of a data set; name one of {', '.join(names)}")
     state = load(folder / "state.json") if (folder / "state.json").is_file() else None
     files = state.get("_data_files") if isinstance(state, dict) else None
-    return [folder / Path(file["filename"]).name for file in files or ()]
+    try:
+        return [folder / Path(file["filename"]).name for file in files or ()]
+    except (KeyError, TypeError):
+        raise DataError(f"{path}: its state.json does not list its files; save the set again") from None
 
 
 def table_rows(path: Path) -> list[dict[str, Any]]:

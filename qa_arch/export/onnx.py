@@ -297,7 +297,10 @@ def check_questions(config: Config) -> QuestionSet:
     for source in (config.data.calibration, config.data.dev if config.data.open_dev else None):
         if source is not None:
             try:
-                questions = open_passages(source, on_error=config.data.on_error, use="answering")
+                language = config.data.language
+                questions = open_passages(
+                    source, on_error=config.data.on_error, use="answering", language=language
+                )
             except QaArchError as error:
                 log.warning("the export is not checked on the run's own questions: %s", error)
             else:

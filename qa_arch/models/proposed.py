@@ -83,6 +83,10 @@ class BertMatch(nn.Module):
         super().__init__()
         if not match and alignment:
             raise ConfigError("model.alignment: needs matching; set model.match=true")
+        if verifier_weight != 1 and no_answer == "sentinel":
+            raise ConfigError(
+                "model.verifier_weight: there is no verifier; set model.no_answer=verifier or both"
+            )
         if not encoder.has_cls and no_answer != "sentinel":
             raise ConfigError(f"model.no_answer: {no_answer} needs an encoder with [CLS]; use sentinel")
         self.words = matching == "words"

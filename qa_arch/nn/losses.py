@@ -76,7 +76,17 @@ class SpanLoss:
         start = self._boundary(logits.start, logits.null_start, labels.start, labels, before=True)
         end = self._boundary(logits.end, logits.null_end, labels.end, labels, before=False)
         loss = (start + end) / 2 * self._class_weights(self.null_weight, labels)
-        return loss if logits.verifier is None else loss + self._verification(logits.verifier, labels)
+        if logits.verifier is not None:
+            return loss + self._verification(logits.verifier, labels)
+        _refuse_without_verifier(self)
+        return loss
+
+    @property
+    def for_verifier(self) -> str:
+        """A setting that has no effect on a model without a verifier; empty if there is none."""
+        if self.verifier_null_weight is not None:
+            return "verifier_null_weight"
+        return "verifier_weight" if self.verifier_weight != 1 else ""
 
     def _verification(self, odds: Float[Tensor, "B"], labels: SpanLabels) -> Float[Tensor, "B"]:
         empty = (~labels.answerable).float()
@@ -113,6 +123,11 @@ class SpanLoss:
         return cross_entropy(classes, target, self.label_smoothing)
 
 
+def _refuse_without_verifier(loss: object) -> None:
+    if setting := getattr(loss, "for_verifier", ""):
+        raise ConfigError(f"loss.{setting}: {getattr(loss, setting)} {NEEDS_VERIFIER}")
+
+
 @dataclass(frozen=True)
 class TwinLoss(SpanLoss):
     """``SpanLoss`` plus a margin loss between the two questions of a twin pair in the same batch::
@@ -134,6 +149,10 @@ class TwinLoss(SpanLoss):
     twin_likeness: Annotated[float, Range(0, 1, above=True)] = 0.4
     twin_odds: Literal["all", "verifier"] = "all"
 
+    @property
+    def for_verifier(self) -> str:
+        return "twin_odds" if self.twin_odds == "verifier" else super().for_verifier
+
     def __call__(self, logits: SpanLogits, labels: SpanLabels) -> Float[Tensor, "B"]:
         loss = super().__call__(logits, labels)
         if labels.twin is None:
@@ -146,8 +165,7 @@ class TwinLoss(SpanLoss):
     def _odds(self, logits: SpanLogits) -> Float[Tensor, "B"]:
         """v of each window."""
         if self.twin_odds == "verifier":
-            if logits.verifier is None:
-                raise ConfigError(f"loss.twin_odds: verifier {NEEDS_VERIFIER}")
+            assert logits.verifier is not None
             return at_least_float32(logits.verifier)
         start, end = at_least_float32(logits.start), at_least_float32(logits.end)
         return at_least_float32(logits.null) - log_sum_of_spans(start, end, TWIN_SPANS)
@@ -226,8 +244,8 @@ def build_loss(
     supplied["null_share"] = null_share
     accepted = {name: value for name, value in supplied.items() if accepts(target, name)}
     loss = target(**accepted, **arguments(target, section, supplied, where="loss", trusted=trusted))
-    if getattr(loss, "twin_odds", None) == "verifier" and config.model.get("no_answer", "both") == "sentinel":
-        raise ConfigError(f"loss.twin_odds: verifier {NEEDS_VERIFIER}")
+    if config.model.get("no_answer", "both") == "sentinel":  # of other models, the first logits tell
+        _refuse_without_verifier(loss)
     if not callable(loss):
         raise ConfigError(f"loss._target_: {target.__name__} cannot be called as (logits, labels)")
     return loss

@@ -19,7 +19,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, cast
@@ -33,7 +33,7 @@ from qa_arch.errors import FULL, ConfigError, DataError, QaArchError, RunError
 from qa_arch.files import MAX_JSON_BYTES, files_hash, hold, parse_json, read_json, unique_keys, write_json
 from qa_arch.models.checkpoint_files import names_checkpoint, open_checkpoint
 from qa_arch.qa.answers import QUERY, Answer, Fault, Query
-from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, Seconds, read_record
+from qa_arch.records import GRAPH, MODEL, TOKENIZER, VECTORS, read_record
 from qa_arch.types import Problem
 
 STANDARD = "-"
@@ -359,8 +359,10 @@ def _model_identity(source: str) -> str:
         return f"{source} {open_checkpoint(source).revision}"
     run = Path(source)
     files = [path for name in (MODEL, TOKENIZER, VECTORS) for path in (run / name).rglob("*")]
-    # Leave out what evaluation changes; no answer depends on it.
-    settings = replace(read_record(source), scores={}, references={}, data={}, seconds=Seconds())
-    digest = hashlib.sha256(repr(asdict(settings)).encode())
+    record = read_record(source)
+    # Not the whole record, to which evaluation and benchmarks add.
+    settings = (record.config, record.run_hash, record.members, record.precision)
+    fitted = (record.threshold, record.confidence, record.answerability)
+    digest = hashlib.sha256(repr((*settings, *fitted)).encode())
     digest.update(files_hash(run, [path for path in (*files, run / GRAPH) if path.is_file()]).encode())
     return f"{run.resolve().name} {digest.hexdigest()}"

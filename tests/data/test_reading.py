@@ -266,6 +266,10 @@ def test_tables_and_saved_sets_are_paths(tmp_path, monkeypatch):
     table = datasets.Dataset.from_list(RECORDS)
     table.to_parquet("rows/b.parquet")
     table.select([1]).save_to_disk("saved", num_shards=1)
+    Path("damaged").mkdir()
+    Path("damaged/state.json").write_text('{"_data_files": [{}]}')
+    with pytest.raises(DataError, match=r"^damaged: its state.json does not list its files"):
+        open_passages("damaged")
     datasets.DatasetDict(train=table, dev=table.select([0])).save_to_disk("splits")
     for source in ("rows/b.parquet", "rows", "splits/train", "splits/train/data-00000-of-00001.arrow"):
         assert open_passages(source).examples == examples

@@ -207,6 +207,8 @@ def test_the_check_never_opens_a_closed_dev_set(predictors):
     opened = replace(closed, open_dev=True)
     assert graphs.check_questions(replace(config, data=opened)).name == "calibration"
     assert graphs.check_questions(config).name == "calibration"
+    german = replace(config, data=replace(config.data, language="de"))
+    assert graphs.check_questions(german).language == "de", "whose answers are scored by its rules"
 
 
 @pytest.mark.parametrize("case", ["bert", "sequence"])

@@ -49,6 +49,8 @@ FAULTS = (
           new="functional.pad(end, (longest - 1, 0), value=LOWEST)"),
     Fault(name="twin ranking loss has the wrong sign", at="TwinLoss.__call__", test="test_losses",
           old="self.twin_margin - value + value[twins]", new="self.twin_margin + value - value[twins]"),
+    Fault(name="settings for a verifier are ignored", at="_refuse_without_verifier", test="test_losses",
+          old='getattr(loss, "for_verifier", "")', new='""'),
     Fault(name="twins by the verifier are ranked by all odds", at="TwinLoss._odds", test="test_losses",
           old='if self.twin_odds == "verifier":', new="if False:"),
     Fault(name="word vectors are ignored", at="WordFeatures.forward", test="test_bert_match",

@@ -177,6 +177,8 @@ def test_twins_by_the_verifier_train_no_span_score():
     assert float(verifier.grad.abs().sum()) > 0.1
     with pytest.raises(ConfigError, match=r"loss\.twin_odds: verifier needs a model with a verifier"):
         loss(replace(logits, verifier=None), paired)
+    with pytest.raises(ConfigError, match=r"loss\.verifier_weight: 0.5 needs a model with a verifier"):
+        SpanLoss(verifier_weight=0.5)(replace(logits, verifier=None), gold)
 
 
 def composed(*overrides: str) -> Config:
@@ -213,6 +215,10 @@ def test_config_group_selects_the_loss(overrides, expected):
         (["loss=null_weight", "+loss.nul_weight=2"], "'loss.nul_weight' (did you mean 'loss.null_weight'?)"),
         (["loss=sequence"], "loss._target_: SequenceLoss is a loss for task sequence, but"),
         (["model=proposed", "loss=verifier_twins"], "loss.twin_odds: verifier needs a model with a verifier"),
+        (
+            ["model=proposed", "loss=weighted_verifier"],
+            "loss.verifier_null_weight: balanced needs a model with",
+        ),
         (["loss=span", "loss._target_=os.system"], "loss._target_: 'os.system' is outside qa_arch"),
     ],
 )

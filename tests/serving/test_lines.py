@@ -192,7 +192,7 @@ def test_refitted_threshold_or_temperature_changes_the_origin(data, tmp_path):
     record, origins = RunRecord(**names, seed=1, config={}), {}
     for name, change in {
         "unchanged": {},
-        "scored": {"scores": {"dev": {}}, "seconds": Seconds(predict=1.0)},
+        "scored": {"scores": {"dev": {}}, "rows": {"dev": "a"}, "seconds": Seconds(predict=1.0)},
         "threshold": {"threshold": Threshold(value=1.5, fitted_on="calibration")},
         "temperature": {"confidence": Confidence(method="temperature", value=2.0, fitted_on="calibration")},
     }.items():

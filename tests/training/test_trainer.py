@@ -120,8 +120,11 @@ SPLIT = ["trainer.global_batch=null", "trainer.batch_size=12", "trainer.accumula
 )
 def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
     """Micro batch: the largest divisor of the batch up to 6; smaller batches are not split."""
-    trainer = configured("experiment=squad2", *overrides, "trainer=8gb").trainer
+    limit = ("trainer.limit_train_batches=5", *overrides)
+    trainer = configured("experiment=squad2", *limit, "trainer=8gb").trainer
     assert (trainer.batch_size, trainer.accumulate) == (micro, accumulate)
+    whole = configured("experiment=squad2", *limit, "trainer=8gb", "trainer.micro_batch=null").trainer
+    assert trainer.limit_train_batches * micro == 5 * whole.batch_size, "an epoch has as many windows"
 
 
 @pytest.mark.parametrize("gpus", [1, 3])
