@@ -26,7 +26,8 @@ from qa_arch.records import (
 )
 
 log = logging.getLogger(__name__)
-PATH = re.compile(r"""(?<![\w./}~$…])/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
+_BEFORE = r"(?<![\w./}~$…])"
+PATH = re.compile(rf"""(?:{_BEFORE}|(?<=file://))/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
 """An absolute path of two parts or more; the group is its last two."""
 
 
@@ -102,5 +103,5 @@ def shareable(value: Any) -> Any:
     Paths below the working folder become relative to it and can still be copied into a command; others keep
     their last two parts, after an ellipsis.
     """
-    working_folder = f"{Path.cwd()}/"
-    return map_texts(value, lambda text, _: PATH.sub(r"…/\1", text.replace(working_folder, "")))
+    here = re.compile(f"{_BEFORE}{re.escape(str(Path.cwd()))}/")
+    return map_texts(value, lambda text, _: PATH.sub(r"…/\1", here.sub("", text)))

@@ -361,7 +361,7 @@ FAULTS = (
     Fault(name="text may close its script element", at="embed", test="test_report",
           old='text.replace("&", r"\\u0026").replace("<", r"\\u003c")', new='text.replace("&", "\\\\u0026")'),
     Fault(name="report shows absolute paths", at="shareable", test="test_page_contains_no_local_path",
-          old='PATH.sub(r"…/\\1", text.replace(working_folder, ""))', new='text.replace(working_folder, "")'),
+          old='PATH.sub(r"…/\\1", here.sub("", text))', new='here.sub("", text)'),
     Fault(name="settings of any run count as shared", at="report:_settings",
           test="test_tables_and_figures_show_the_scores_of_the_records",
           old="all(own.get(key) == v for own in per_run)",

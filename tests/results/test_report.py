@@ -199,14 +199,15 @@ def test_page_contains_no_local_path(runs, make_run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder, questions = runs
     config = {"data": {"train": "squad:/home/ada/sets/train.json"}, "encoder": {"name": "/opt/models/mini"}}
-    make_run("failed-1", questions, model="failed", config=config, error="OSError: /mnt/disk/a/b.bin is gone")
+    error = "/mnt/disk/a/b.bin and file:///mnt/disk/c/d.bin are gone"
+    make_run("failed-1", questions, model="failed", config=config, error=error)
     (folder / "bert-1" / QUESTIONS).write_bytes(b"torn")
     report = write_report(find_runs([folder]), tmp_path / "r.html")
     text, tables = page_text(report.path), page_tables(report.path)
     for private in (str(tmp_path), "/home", "/opt", "/mnt/"):
         assert private not in text + json.dumps(tables) + json.dumps(page_parts(report.path)[0])
     facts = {row["name"]: row["value"] for row in tables["failed: record"]}
-    assert (facts["folder"], facts["error"]) == ("runs/failed-1", "OSError: …/a/b.bin is gone")
+    assert (facts["folder"], facts["error"]) == ("runs/failed-1", "…/a/b.bin and file://…/c/d.bin are gone")
     assert text.count("The same run again: qa-arch train --config-from runs/bert-2") == 1
     assert "data.train | squad:…/sets/train.json" in text
     assert "encoder.name | …/models/mini" in text
