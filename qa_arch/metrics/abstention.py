@@ -61,17 +61,17 @@ def fit_threshold(
     rows = zip(null_odds, f1, answerable, strict=True)
     weights = class_weights(answerable, prior)
     ranked = sorted(
-        (odds, weights[has_answer] * (value - (not has_answer)))
+        (odds, weights[has_answer] * (value - (not has_answer)))  # gain of answering over abstaining
         for odds, value, has_answer in rows
         if isfinite(odds)
     )
     if not ranked:
         return 0.0
-    if width is not None and ranked[0][0] < ranked[-1][0]:
+    if width is not None and ranked[0][0] < ranked[-1][0]:  # equal odds have no spread
         return _smooth_argmax(np.array(ranked), width)
     gain = best_gain = 0.0  # from answering the questions so far, over abstaining everywhere
     lowest = ranked[0][0]
-    best = min(lowest - 1, nextafter(lowest, -inf))
+    best = min(lowest - 1, nextafter(lowest, -inf))  # huge odds minus 1 are themselves
     # A threshold cannot part equal odds, so a cut is tried only where they change.
     following = [odds for odds, _ in ranked[1:]] + [None]
     for (odds, change), above in zip(ranked, following, strict=True):
@@ -82,7 +82,7 @@ def fit_threshold(
         # Among equally good thresholds the one nearest to 0, so that small noise decides nothing.
         nearer = (abs(cut), cut) < (abs(best), best)
         if gain > best_gain + _TIE or (gain > best_gain - _TIE and nearer):
-            best, best_gain = cut, max(gain, best_gain)
+            best, best_gain = cut, max(gain, best_gain)  # a row of ties must not lower the bar
     return best
 
 
@@ -172,8 +172,9 @@ def _fit(
 def _between(low: float, high: float) -> float:
     """A float in ``[low, high)``: the midpoint, if representable."""
     middle = low + (high - low) / 2
-    if not isfinite(middle):
+    if not isfinite(middle):  # the difference of huge odds overflows
         middle = low / 2 + high / 2
+    # Between neighbouring floats there is none: the midpoint rounds to one of the two, perhaps ``high``.
     return middle if low <= middle < high else nextafter(high, low)
 
 
@@ -182,7 +183,7 @@ def answerable_probability(odds: Floats, slope: float, intercept: float) -> Floa
     for infinite odds, NaN for NaN."""
     with np.errstate(invalid="ignore"):  # infinite odds and a slope of 0
         logit = np.nan_to_num(intercept + slope * odds, nan=intercept)
-    probability = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))
+    probability = 1 / (1 + np.exp(-np.clip(logit, -700, 700)))  # exp overflows at 710
     return np.where(np.isnan(odds), np.nan, probability)
 
 
@@ -207,7 +208,7 @@ def fit_answerability(
         return None
     # The standard deviation of equal odds is often not 0 but a rounding error.
     centre, scale = float(odds.mean()), float(odds.std()) if np.ptp(odds) else 1.0
-    inputs = np.stack([(odds - centre) / scale, np.ones(len(odds))])
+    inputs = np.stack([(odds - centre) / scale, np.ones(len(odds))])  # (2, N)
     target = np.where(answerable, (positives + 1) / (positives + 2), 1 / (negatives + 2))
     negative_weight, positive_weight = class_weights(answerable.tolist(), prior)
     weight = np.where(answerable, positive_weight, negative_weight)
@@ -215,12 +216,12 @@ def fit_answerability(
     def cross_entropy(coefficients: Floats) -> tuple[float, Floats]:
         """Weighted mean loss and its gradient."""
         logit = coefficients @ inputs
-        loss = weight * (np.logaddexp(0, logit) - target * logit)
+        loss = weight * (np.logaddexp(0, logit) - target * logit)  # log(1 + e^x) - t x
         return loss.mean(), inputs @ (weight * (expit(logit) - target)) / len(odds)
 
     fitted = minimize(cross_entropy, np.zeros(2), jac=True, method="BFGS", options={"gtol": 1e-10})
     slope, intercept = fitted.x.tolist()
-    return slope / scale, intercept - slope * centre / scale
+    return slope / scale, intercept - slope * centre / scale  # on the odds as they are
 
 
 Floats = npt.NDArray[np.float64]
@@ -246,6 +247,7 @@ def softmax(
     if not len(score):
         return np.zeros(0)
     weight = np.exp(-_distance(score, offsets) / temperature)
+    # ``reduceat`` needs a candidate in every question, which "no answer" always is.
     total = np.add.reduceat(weight if counted is None else weight * counted, offsets[:-1])
     return weight / np.repeat(total, np.diff(offsets))
 
@@ -286,12 +288,15 @@ def fit_temperature(
         return 1.0
     distance = _distance(_shifted(score, null, threshold), offsets)
     first = np.flatnonzero(distance == 0)
+    # One of the tops is the answer given; equal ones compete with it.
     _, place = np.unique(np.repeat(np.arange(len(right)), np.diff(offsets))[first], return_index=True)
     distance[first[place]] = np.inf  # leaves the other candidates
 
+    # With o = Σ exp(-d / T) over the others, p = 1 / (1 + o), -log p = log(1 + o), and
+    # -log(1 - p) = log(1 + o) - log(o).
     def loss(log_temperature: float) -> float:
         others = np.add.reduceat(np.exp(-distance / np.exp(log_temperature)), offsets[:-1])
-        others = np.maximum(others, np.finfo(np.float64).tiny)
+        others = np.maximum(others, np.finfo(np.float64).tiny)  # log(0) if there are no others
         return float(np.mean(np.log1p(others) - np.where(right, 0.0, np.log(others))))
 
     return round(float(np.exp(_minimise(loss, *np.log(BOUNDS)))), 4)
@@ -311,7 +316,7 @@ def _minimise(loss: Callable[[float], float], low: float, high: float) -> float:
 def _shifted(score: npt.NDArray, null: Ints, threshold: float) -> Floats:
     """Scores with "no answer" lowered by the threshold: the answer given has the highest."""
     shifted = score.astype(np.float64)
-    shifted[null] = shifted[null] - threshold if np.isfinite(threshold) else -threshold
+    shifted[null] = shifted[null] - threshold if np.isfinite(threshold) else -threshold  # not inf - inf
     return shifted
 
 
@@ -351,7 +356,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     order = np.argsort(odds, kind="stable")
     odds, value, answerable = odds[order], value[order], answerable[order]
     n, unknown = len(odds), np.flatnonzero(np.isnan(value) & answerable)
-    value = np.where(answerable, value, np.nan_to_num(value))
+    value = np.where(answerable, value, np.nan_to_num(value))  # unknown false answers are worth nothing
     cuts = np.flatnonzero(np.append(odds[1:] != odds[:-1], True)) + 1  # answered questions at each cut
     cuts = np.concatenate([[0], cuts])
     if len(unknown):
@@ -364,7 +369,7 @@ def thresholds(odds: Floats, value: Floats, answerable: Bools, *, points: int = 
     abstained = n - cuts
     with np.errstate(invalid="ignore", divide="ignore"):
         curves = {
-            "threshold": np.append(odds[0] - 1, odds[cuts[1:] - 1]),
+            "threshold": np.append(odds[0] - 1, odds[cuts[1:] - 1]),  # odds of the last answered
             "coverage": 100 * cuts / n,
             "score": 100 * (answer_gain + chance_gain + abstained_unanswerable) / n,
             "risk": np.where(cuts > 0, 100 * (1 - answer_gain / np.maximum(cuts, 1)), np.nan),
@@ -382,7 +387,7 @@ def reliability(confidence: Floats, true: Bools) -> Reliability:
     """Observed frequency of ``true`` by bins of ``confidence`` (0..1)."""
     finite = np.isfinite(confidence)
     confidence, true = confidence[finite], true[finite].astype(np.float64)
-    bin_of = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)
+    bin_of = np.minimum((confidence * BINS).astype(np.int64), BINS - 1)  # 1.0 is in the last bin
     count = np.bincount(bin_of, minlength=BINS)
     nonempty = count > 0
     mean = np.bincount(bin_of, confidence, BINS)[nonempty] / count[nonempty]
@@ -403,7 +408,7 @@ def auroc(score: Floats, positive: Bools) -> float | None:
         return None
     known = np.where(np.isnan(score), np.inf, score)
     _, place, count = np.unique(known, return_inverse=True, return_counts=True)
-    mean_rank = np.cumsum(count) - (count - 1) / 2
+    mean_rank = np.cumsum(count) - (count - 1) / 2  # of equal scores
     return float((mean_rank[place][positive].sum() - positives * (positives + 1) / 2) / pairs)
 
 
@@ -422,6 +427,7 @@ def auroc_values(score: Floats, positive: Bools) -> Floats | None:
         others = np.sort(sign * score[~own])
         own_scores = sign * score[own]
         below = np.searchsorted(others, own_scores, "left") + np.searchsorted(others, own_scores, "right")
+        # N / n times the deviation of the placement is the influence on the area; its sum is 0.
         values[own] = area + len(score) / own.sum() * (below / (2 * len(others)) - area)
     return values
 
@@ -435,10 +441,12 @@ def area_values(odds: Floats, value: Floats, answerable: Bools) -> Floats:
     """
     odds = np.where(np.isnan(odds), -np.inf, odds)
     _, place, size = np.unique(odds, return_inverse=True, return_counts=True)
+    # One entry per distinct null odds: the questions that a cut there adds, and all that it answers.
     answered = np.cumsum(size)
     loss = 1 - np.where(answerable, value, 0.0)
     later = np.cumsum((size / answered)[::-1])[::-1]
     crowding = np.cumsum((np.bincount(place, loss) / answered)[::-1])[::-1]
+    # The last two terms, of the coverage, cancel in the mean.
     return loss * later[place] + loss.mean() - crowding[place]
 
 

@@ -99,7 +99,7 @@ class Variance:
         """Satterthwaite's degrees of freedom, at least 1."""
         parts = [
             (self.unit_variance, self.units - 1),
-            (self.calibration_variance, min(self.calibration_units, GROUPS) - 1),
+            (self.calibration_variance, min(self.calibration_units, GROUPS) - 1),  # left out in groups
             *((max(0.0, part.own), part.runs - 1) for part in self.seeds),
         ]
         # Welch and Satterthwaite: degrees of freedom of a sum of estimated variances.
@@ -118,6 +118,7 @@ class Variance:
         contained = min(1.0, self.unit_variance / interactions) if interactions else 1.0
         positive = sum(max(0.0, part.own) for part in self.seeds)
         share = self.seed_variance / positive if positive else 0.0
+        # ``lasting`` is what more articles do not reduce: a share of every positive estimate.
         seeds = tuple(
             Seeds(
                 runs,
@@ -184,8 +185,9 @@ def mean_interval(scores: Scores, articles: Articles | None = None) -> Interval:
     Raises RunError with a single article, or question.
     """
     mean = scores.mean(0)
+    # As a single run, which has no variance over seeds.
     low, high = Effect(float(mean.mean()), _crossed_variance([mean[None]], articles)).interval
-    return Interval(max(0.0, low), high)
+    return Interval(max(0.0, low), high)  # 100 is a bound of every effect
 
 
 def contrast(
@@ -276,6 +278,7 @@ def _crossed_variance(
 ) -> Variance:
     """Variance of the sum of the means of ``systems``, signed score arrays ``(R, N)``."""
     questions = systems[0].shape[1]
+    # Numbered without gaps, as a part of the questions lacks some of the articles.
     number = np.arange(questions) if articles is None else np.unique(articles, return_inverse=True)[1]
     units = int(number.max()) + 1
     if units < 2:
@@ -286,7 +289,7 @@ def _crossed_variance(
     summed, seeds = np.zeros(units), []
     for scores in systems:
         means = scores.mean(1)
-        sums = np.stack([np.bincount(number, run, units) for run in scores - means[:, None]])
+        sums = np.stack([np.bincount(number, run, units) for run in scores - means[:, None]])  # (R, J)
         # Systems answer the same articles, so their deviations are added before they are squared.
         summed += sums.mean(0)
         if (runs := len(scores)) > 1:

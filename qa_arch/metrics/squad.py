@@ -85,7 +85,7 @@ def best_overlap(predicted: str, golds: Sequence[str], protocol: Protocol) -> Ov
 
     Both must be normalised; tokens are compared as multisets. Without golds all values are 0.
     """
-    if predicted in golds:
+    if predicted in golds:  # no other gold answer can score higher
         return PERFECT if predicted else _BOTH_EMPTY[protocol]
     tokens = predicted.split()
     distinct = set(tokens)
@@ -95,13 +95,13 @@ def best_overlap(predicted: str, golds: Sequence[str], protocol: Protocol) -> Ov
         common = distinct.intersection(gold_tokens)
         if not common:
             continue
-        if len(distinct) == len(tokens):
+        if len(distinct) == len(tokens):  # no repeated token, as usual: counted faster
             overlap = len(common)
         else:
             overlap = sum(min(tokens.count(token), gold_tokens.count(token)) for token in common)
         precision = overlap / len(tokens)
         recall = overlap / len(gold_tokens)
-        f1 = (2 * precision * recall) / (precision + recall)
+        f1 = (2 * precision * recall) / (precision + recall)  # rounds as in the official scripts
         if f1 > best.f1:
             best = Overlap(0, f1, precision, recall)
     return best
@@ -327,7 +327,7 @@ def apply_threshold(
         if null_scores.get(s.id) is None:
             raise DataError(f"question {s.id}: has a prediction but no no-answer score; give one for each")
         if null_scores[s.id] > threshold:
-            right = float(not s.answerable)
+            right = float(not s.answerable)  # a float, as in the official script
             s = QuestionScore(s.id, int(right), right, right, right, s.answerable, True, s.kind)
         final.append(s)
     return final
@@ -408,6 +408,7 @@ def best_threshold(
     Starts from abstaining everywhere and answers one more question at a time; the best cut may lie within a
     group of equal probabilities, which no threshold can realise: the official figure is an oracle.
     """
+    # ``find_best_thresh`` of the official script, whose threshold is 0.0 if abstaining is best.
     score: float = len(answerable) - sum(answerable)
     best, threshold = score, 0.0
     for value, has_answer, no_answer, probability in zip(
@@ -415,7 +416,7 @@ def best_threshold(
     ):
         if has_answer:
             score += value
-        elif not no_answer:
+        elif not no_answer:  # an empty text is right before and after
             score -= 1
         if score > best:
             best, threshold = score, probability
@@ -429,6 +430,7 @@ def average_precision(
 
     A true positive counts by its score; at least one question must be answerable.
     """
+    # The area of ``make_precision_recall_eval`` of the official script.
     positives = float(sum(answerable))
     last = len(values) - 1
     true_positive = area = recall_before = 0.0
@@ -458,7 +460,7 @@ _ARTICLES: Mapping[str, str] = {
 }
 """Article pattern of each language; empty if it has none."""
 LANGUAGES: tuple[Language, ...] = get_args(Language)
-_HAN = re.compile("([\u4e00-\u9fa5])")
+_HAN = re.compile("([\u4e00-\u9fa5])")  # the range of MLQA's script
 BY_CHARACTER = ("ja", "ko", "th")
 _KORQUAD = str.maketrans(dict.fromkeys(string.punctuation) | dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 _SCRIPTS = {
@@ -482,7 +484,7 @@ class _Punctuation(dict[int, int | None]):
 
 def normaliser(language: str) -> Callable[[str], str]:
     """Return the function that normalises an answer to space-separated tokens; any language but English."""
-    articles = re.compile(_ARTICLES[language] or r"(?!)")
+    articles = re.compile(_ARTICLES[language] or r"(?!)")  # (?!) matches nothing
     table = _KORQUAD if language == "ko" else _Punctuation()
 
     def normalise(text: str) -> str:

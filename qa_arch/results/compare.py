@@ -108,9 +108,9 @@ def mean_row(rows: Sequence[Mapping[str, Any]], keys: Iterable[str], missing: Mi
         elif not (known := values_of_all(key, values, missing)):
             continue
         elif is_score(key):
-            row |= mean_figures(key, np.array(known, dtype=float)[:, None])
+            row |= mean_figures(key, np.array(known, dtype=float)[:, None])  # (R, 1)
         else:
-            row[key] = float(np.mean(known)) if len(set(known)) > 1 else known[0]
+            row[key] = float(np.mean(known)) if len(set(known)) > 1 else known[0]  # equal counts stay whole
     return row
 
 
@@ -177,6 +177,7 @@ def pair_table(
     tested = [
         effects(samples, "A", measure, None, where=where)[0] for _, measure, where in (*overall, *kinds)
     ]
+    # The kinds are one family of tests; p of the measures above them is not corrected.
     tested[len(overall) :] = corrected(tested[len(overall) :])
     rows = []
     for (name, measure, where), difference in zip([*overall, *kinds], tested, strict=True):
@@ -205,6 +206,7 @@ def pair_table(
 
 
 def _testable(samples: Samples, parts: Mapping[str, Bools]) -> dict[str, Bools]:
+    # A part that is the whole set would repeat the row over all questions.
     return {name: where for name, where in parts.items() if samples.testable(where) and not where.all()}
 
 
@@ -300,11 +302,12 @@ def changed_table(
     samples = samples_of([replace(a, label="A"), replace(b, label="B")], split, None, questions)
     rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}
     first = samples.first
+    # Rounded, as means that differ in the last bits are no change.
     f1 = {side: stacked(rows, "f1").mean(0).round(PLACES) for side, rows in rows_of.items()}
     with np.errstate(invalid="ignore"):  # infinite on both sides: no change
         odds = (stacked(rows, "null_odds").mean(0) for rows in rows_of.values())
         moved = np.nan_to_num(np.abs(np.subtract(*odds)))
-    order = np.lexsort((np.arange(len(first)), -moved, -np.abs(f1["b"] - f1["a"])))
+    order = np.lexsort((np.arange(len(first)), -moved, -np.abs(f1["b"] - f1["a"])))  # the last key first
     examples = {example.id: example for example in questions.examples} if questions else {}
     table_rows = []
     for q in [q for q in order[:top].tolist() if f1["a"][q] != f1["b"][q]]:
@@ -465,6 +468,7 @@ def pooled_table(
     names = [f"{b.label} - {a.label}" for a, b in pairs]
     for index, samples in enumerate(loaded):
         name = names[index] = f"{index + 1}: {names[index]}"
+        # Shared questions would count twice: the weights are those of independent experiments.
         if shared := seen.keys() & set(samples.first.ids):
             raise RunError(
                 f"--pool: experiments {seen[min(shared)]} and {name} share {len(shared)} questions; only"
@@ -478,7 +482,7 @@ def pooled_table(
         for name, difference in zip(names, own, strict=True):
             variance = difference.effect.variance
             row = {"measure": MEASURES[measure], "experiment": name, "units": variance.units}
-            row["weight"] = round(100 * common.variance.total / variance.total, PLACES)
+            row["weight"] = round(100 * common.variance.total / variance.total, PLACES)  # w_k / Σ w = V / V_k
             rows.append(row | difference.figures)
         row = {"measure": MEASURES[measure], "experiment": "pooled", "weight": 100.0}
         row["units"] = sum(difference.effect.variance.units for difference in own)
@@ -536,7 +540,7 @@ def power_table(
         for count, seeds in product(units or (observed.units, 2 * observed.units), runs):
             planned = observed.planned(units=count, runs=seeds, calibration_units=calibration)
             row = {"model": difference.name, "units": count, "seeds": seeds}
-            row["detectable"] = round(Effect(0.0, planned).detectable, PLACES)
+            row["detectable"] = round(Effect(0.0, planned).detectable, PLACES)  # whatever the difference
             row |= {f"at_{size:g}": round(100 * power(planned, size), PLACES) for size in DIFFERENCES}
             rows.append(row)
     columns = [

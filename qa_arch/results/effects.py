@@ -187,6 +187,7 @@ class Samples:
         where = self.where(measure) if where is None else where
         scores = [weight * self.scores(label, measure, where) for label, weight in weights.items()]
         if pairs is not None:
+            # Weighted -1 and 1, the two are one system of differences, in which what a pair shares cancels.
             scores = [scores[0][list(pairs)] + scores[1]]
         left_out, counted = [], 0
         if measure in AT_THRESHOLD and self._varies_threshold([*weights]):
@@ -194,7 +195,7 @@ class Samples:
                 weight * self.systems[label].left_out(measure, where) for label, weight in weights.items()
             ]
             left_out = np.sum(parts, axis=0).tolist()
-            counted = self.systems[next(iter(weights))].calibration_articles
+            counted = self.systems[next(iter(weights))].calibration_articles  # all systems have the same
         articles = self._articles_of(where)
         return contrast(scores, articles=articles, left_out=left_out, calibration_units=counted)
 
@@ -244,6 +245,7 @@ def drawn_articles(
     unit = convert(Literal["question", "article"] | None, unit, "unit")
     if unit == "question":
         return None
+    # All rows are of the same questions: the articles of any run are those of all.
     numbers = next((run.article for run in rows if run.article is not None), None)
     if questions is not None:
         numbers = np.array(questions.article_numbers)
@@ -267,6 +269,7 @@ def _scores(rows: Questions, measure: MeasureName) -> Floats | None:
         return auroc_values(-rows.null_odds, rows.answerable)
     if measure in AT_THRESHOLD:
         return np.asarray(getattr(rows, measure))
+    # An adopted system hides the span behind an abstention; an unanswerable question needs none.
     if np.isnan(rows.span_f1[rows.answerable]).any():
         return None
     if measure == "aurc":
@@ -285,6 +288,7 @@ def _scores_at_threshold(rows: Questions, measure: MeasureName, threshold: float
 def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
     """Null thresholds ``(C,)`` of one run, fitted without each calibration article (or group) in turn."""
     fitted = record.threshold
+    # Another threshold may answer any question, so the scores of all spans must be known.
     if fitted is None or fitted.value is None or np.isnan(rows.span_f1).any():
         return None
     if not np.allclose(_scores_at_threshold(rows, "f1", fitted.value), rows.f1):
@@ -295,12 +299,12 @@ def _jackknife_thresholds(record: RunRecord, rows: Questions) -> Floats | None:
         return None
     if fitted_on.article is None or np.isnan(fitted_on.span_f1).any():
         return None
-    groups = np.unique(fitted_on.article, return_inverse=True)[1] % GROUPS
+    groups = np.unique(fitted_on.article, return_inverse=True)[1] % GROUPS  # an article each, if few
     columns = (fitted_on.null_odds, fitted_on.span_f1, fitted_on.answerable)
     thresholds = []
     for group in range(int(groups.max()) + 1):
         odds, spans, answerable = (values[groups != group].tolist() for values in columns)
-        thresholds.append(fit_threshold(odds, spans, answerable, fitted.prior, fitted.width))
+        thresholds.append(fit_threshold(odds, spans, answerable, fitted.prior, fitted.width))  # as recorded
     return np.array(thresholds) if len(thresholds) > 1 else None
 
 
@@ -344,7 +348,7 @@ def effects(
     measure = convert(MeasureName, measure, "measure")
     if isinstance(baseline, str):
         others = [label for label in samples.systems if label != baseline]
-        baseline = {label: {baseline: -1, label: 1} for label in others}
+        baseline = {label: {baseline: -1, label: 1} for label in others}  # in the order of _same_seeds
     rows = []
     for name, weights in baseline.items():
         pairs = _same_seeds(samples, *weights) if paired else None
@@ -403,6 +407,7 @@ Missing = dict[tuple[str, ...], list[str]]
 
 def values_of_all(key: str, values: Mapping[str, Any], missing: Missing) -> list[Any]:
     """Values by run for a mean over all of them; empty, and noted in ``missing``, if only some have one."""
+    # A mean over the others would be of fewer runs than the table says.
     lacking = tuple(run for run, value in values.items() if value is None)
     if 0 < len(lacking) < len(values):
         missing.setdefault(lacking, []).append(key)
