@@ -91,7 +91,7 @@ def _is_run(scored: Scored) -> bool:
 
 def is_score(key: str) -> bool:
     """Whether a column is measured on the scored set, and so has a spread over seeds."""
-    return key not in COLUMNS or COLUMNS[key].applies is not _is_run
+    return key not in COLUMNS or COLUMNS[key].applies is not _is_run  # AURC of the report is no column
 
 
 def _is_scored_run(scored: Scored) -> bool:
@@ -162,7 +162,7 @@ def _cost(key: str) -> Callable[[RunRecord], Any]:
 
 
 def _auroc(rows: Questions) -> float | None:
-    value = auroc(-rows.null_odds, rows.answerable)
+    value = auroc(-rows.null_odds, rows.answerable)  # null odds are low for what has an answer
     return None if value is None else 100 * value
 
 
@@ -177,6 +177,7 @@ def _answerable_ece(scored: Any) -> float | None:
 def ece(confidence: Floats, score: Floats | Bools) -> float | None:
     """ECE of ``confidence`` in percent, scores above 0 being right; None if any score or every confidence is
     unknown."""
+    # Single unknown confidences are in no bin; an unknown score would count as wrong.
     unknown = np.isnan(confidence).all() or np.isnan(score).any()
     return None if unknown else reliability(confidence, score > 0).ece
 
@@ -275,6 +276,7 @@ def _all_columns() -> tuple[dict[str, Column], dict[str, Described], dict[str, s
             epoch |= getattr(loaded, "EPOCH", {})
         except Exception as error:  # whatever another package raises, the message names its module
             leave_out(f"{module}: cannot be loaded ({type(error).__name__}: {one_line(error)})")
+    # They move to the end only here: no column of an extra may take their keys either.
     figures = {column.key: columns.pop(column.key) for column in _FIGURES}
     return columns | added | figures, protocols, epoch
 
@@ -358,7 +360,7 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
     for folder, record in sorted(runs, key=lambda run: not run[1].scores):  # stable: scored runs first
         split = next((split for split in (DEV, CALIBRATION) if split in record.scores), "")
         key = record.name, split, record.measure(split)
-        firsts.setdefault((record.name, None), key)
+        firsts.setdefault((record.name, None), key)  # None: for runs that ended before they read data
         first = firsts.setdefault((record.name, record.fingerprint(TRAIN)), key)
         groups.setdefault(key if record.scores else first, []).append((folder, record))
     guests = (ADOPTED, CHECKPOINTS)
@@ -368,7 +370,7 @@ def by_measure(runs: Runs) -> list[list[tuple[Path, RunRecord]]]:
             groups[host] += groups[key]
         if hosts:
             del groups[key]
-    return [groups[key] for key in sorted(groups, key=str)]
+    return [groups[key] for key in sorted(groups, key=str)]  # as texts, since a measure may be None
 
 
 def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
@@ -378,6 +380,7 @@ def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
     if scored is not None:
         record, point = scored
         notes.append(_measured_on(record.facts(split), split, point.protocol))
+        # Answers adopted without a fit are scored as they are, at no threshold.
         fitted = [r for _, r in runs if r.compared_point(split) and (r.threshold or not r.adopted)]
         if point.protocol == "2.0" and fitted and {"f1", "exact"} & set(shown):
             notes.append(_fitted_on(fitted))
@@ -387,6 +390,7 @@ def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
             f"{', '.join(dict.fromkeys(downloaded))}: downloaded; what it was trained on is not known,"
             " perhaps these articles too"
         )
+    # Besides these libraries a record has the versions of the user's packages that its config names.
     for package in sorted({name for _, r in runs for name in r.versions} - {"python", *PACKAGES}):
         versions = Counter(r.versions[package] for _, r in runs if package in r.versions)
         if len(versions) > 1:

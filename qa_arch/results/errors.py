@@ -111,6 +111,7 @@ class Mistakes:
         """Counts over the questions ``where``. The outcomes, as far as the rows distinguish them, add up to
         all questions; boundaries and plausible answers only with texts."""
         counts = np.bincount(self.outcome[where], minlength=len(OUTCOMES)).tolist()
+        # Of all questions, not of ``where``: the rows of a table need the same columns.
         unknown = (WRONG_ABSTENTION, MISSED) if (self.outcome == UNANSWERED).any() else (UNANSWERED,)
         figures = {
             "questions": sum(counts),
@@ -229,7 +230,7 @@ def boundary(example: Example, start: int, end: int) -> str:
     gold = max(example.answers, key=lambda gold: min(end, gold.end) - max(start, gold.start))
     if end <= gold.start or gold.end <= start:
         return "apart"
-    if (start, end) == (gold.start, gold.end):
+    if (start, end) == (gold.start, gold.end):  # wrong all the same: golds without words do not count
         return "same"
     if gold.start <= start and end <= gold.end:
         return "short"
@@ -281,7 +282,7 @@ def sparkline(values: Sequence[float | None]) -> str:
     shown = [finite(value) for value in values]
     known = [value for value in shown if value is not None]
     low, high = min(known, default=0.0), max(known, default=0.0)
-    step = (high - low) / (len(_BARS) - 1) or 1.0
+    step = (high - low) / (len(_BARS) - 1) or 1.0  # 1: equal values have no range
     return "".join(" " if value is None else _BARS[round((value - low) / step)] for value in shown)
 
 
@@ -310,7 +311,7 @@ def run_settings(record: RunRecord) -> list[tuple[str, str]]:
 
 
 def run_facts(record: RunRecord) -> list[tuple[str, str]]:
-    row = row_of(Scored(record.model, "", None, record), RUN)
+    row = row_of(Scored(record.model, "", None, record), RUN)  # of no set: only columns of the run apply
     if "encoder." in _not_read(record):
         del row["encoder"]
     if record.parameters.nonzero is None:
@@ -359,11 +360,11 @@ def scores_table(record: RunRecord) -> Table:
     rows = []
     unfitted = record.threshold is not None and record.threshold.fitted_on == "nothing"
     for split, points in record.scores.items():
-        for key in sorted(points, key=[*POINTS, *points].index):
+        for key in sorted(points, key=[*POINTS, *points].index):  # after ours, the points of extras
             if not (key == CALIBRATED and unfitted):  # repeats threshold 0
                 point = points[key]
                 place = {"split": split, "operating_point": POINTS.get(key)}
-                scores = {**point.flat(), "exact": point.exact}
+                scores = {**point.flat(), "exact": point.exact}  # SQuAD 1.1 calls it exact_match
                 rows.append({**place, **scores, "null_threshold": point.threshold})
     others = [point for points in record.scores.values() for point in points.values()]
     measured = {key for point in others if not is_squad(point.protocol) for key in point.metrics}

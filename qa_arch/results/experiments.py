@@ -114,7 +114,7 @@ class Wanted:
 def missing_rows(wanted: Sequence[Wanted], runs: Runs) -> list[Wanted]:
     """The rows that no finished run fills."""
     finished = [(record.model, record.batch.global_size) for _, record in runs if record.status == "ok"]
-    filled = {(model, size) for model, batch in finished for size in (batch, None)}
+    filled = {(model, size) for model, batch in finished for size in (batch, None)}  # None: of any batch
     return [row for row in wanted if (row.model, row.batch) not in filled]
 
 
@@ -141,12 +141,13 @@ def records_table(
     table = Table(title, shown, [])
     if runs:
         table = runs_table(runs, split=split, title=title, columns=columns, also=sort, root=folder)
+    # An experiment without any record is still to be run; a glob that misses all records is a mistake.
     elif any((folder / RECORDS).rglob(RECORD)) and not (published or missing):
         raise RunError(f"{folder / RECORDS}: no {RECORD} below {records!r}; commit the records first")
     rows = [*table.rows, *(row.row for row in missing)]
 
     def sort_key(row: Mapping[str, Any]) -> list[tuple[bool, Any]]:
-        is_run = "run" in row or "split" not in row
+        is_run = "run" in row or "split" not in row  # rows still to be filled have neither
         values = [row.get(key) for key in sort]
         return [(is_run, 0), *((value is None, 0 if value is None else value) for value in values)]
 
@@ -369,7 +370,7 @@ def save_figure(draw: Callable[[], Any], path: Path) -> Sequence[Path]:
 
     both = [path.with_name(f"{path.name}.{kind}") for kind in ("svg", "png")]
     files = [path] if path.suffix in METADATA else both
-    with style.context(["default", _STYLE]):
+    with style.context(["default", _STYLE]):  # whatever the user's matplotlibrc says
         figure = draw()
         for file in files:
             with replacing(file) as temporary:
@@ -445,7 +446,7 @@ def lines(table: Table, by: str = "f1") -> list[tuple[str, list[Row]]]:
     def order(item: tuple[tuple[bool, str], list[Row]]) -> tuple[bool, float]:
         (reference, _), rows = item
         known = [row[by] for row in rows if row.get(by) is not None]
-        return reference, -fmean(known) if known else 1.0
+        return reference, -fmean(known) if known else 1.0  # without values below all
 
     return [(name, rows) for (_, name), rows in sorted(groups.items(), key=order)]
 
@@ -568,7 +569,7 @@ def draw_curves(runs: Runs, measures: Sequence[str], title: str) -> Any:
         group_by_system(sorted(runs, key=lambda run: (run[1].model, run[1].seed))),
         key=lambda system: system.label,
     )
-    size = (max(1 + 3.1 * len(measures), 6.2), 3.1 + 0.2 * -(-len(systems) // 3))
+    size = (max(1 + 3.1 * len(measures), 6.2), 3.1 + 0.2 * -(-len(systems) // 3))  # a legend of 3 columns
     figure, (panels,) = panel_grid(title, (), size, columns=len(measures), sharey=False)
     for panel, measure in zip(panels, measures, strict=True):
         panel.set_title(EPOCH[measure], loc="left", fontsize=9.5, color=INK)

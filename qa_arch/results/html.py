@@ -76,11 +76,13 @@ def _cell(row: Mapping[str, Any], column: Column, mark: Mark, *, first: bool) ->
     classes = " ".join(filter(None, kinds))
     error = row.get("error") if column.key == "status" else None
     title = f' title="{escape(str(error))}"' if error else ""
+    # ``chr(34)``: before Python 3.12 an f-string may not hold its own kind of quotation mark.
     return f"<td{f' class={chr(34)}{classes}{chr(34)}' if classes else ''}{title}>{shown}</td>"
 
 
 def key_html(place: int) -> str:
     """The colour and mark of a system; the style sheet has eight of each."""
+    # The marks move on by one whenever the colours start again, so 64 systems look different.
     return f'<span class="key s{(place + place // 8) % 8}" style="--k: var(--c{place % 8})"></span>'
 
 

@@ -159,7 +159,7 @@ def runs(
         rows.append(facts | row_of(scored, requested))
     frame = DataFrame(rows)
     for setting, values in differing([record for _, record in matches]).items():
-        if setting not in frame:
+        if setting not in frame:  # model is a column already
             frame[setting] = values
     return frame.set_index("run").dropna(axis="columns", how="all")
 

@@ -86,6 +86,7 @@ class ShownRun:
         point = self.record.compared_point(self.split)
         if self.rows is None or self.curves is None or point is None or point.threshold is None:
             return None
+        # With these as odds, 0 for answered and 1 for abstained, the cut at 0 is the run's own.
         own = _curves(self.rows, self.rows.abstained.astype(np.float64))
         at = int(np.searchsorted(own["threshold"], 0.0, "right")) - 1
         return {name: curve[at] for name, curve in own.items()} | {"threshold": point.threshold}
@@ -146,6 +147,7 @@ class Shown:
         if len(curves) < 2 or "dash" in line or not len(x):
             return [drawn] if len(x) else []
         if steps:
+            # Every corner of the steps: the way back runs right to left, where "hv" steps at the other ends.
             x, low, high = np.repeat(x, 2)[1:], np.repeat(low, 2)[:-1], np.repeat(high, 2)[:-1]
         area: dict[str, Any] = {
             "x": [*x, *x[::-1]],
@@ -305,6 +307,7 @@ def _interval(s: Shown, place: int, row: Mapping[str, Any]) -> dict[str, Any]:
     delta, low, high = row["delta"], row["delta_95_low"], row["delta_95_high"]
     marks = s.marks(**({} if row["p_holm"] < SIGNIFICANT else {"color": "--paper"}))
     marks["line"] = {"color": s.colour, "width": 2}
+    # An interval that is clipped at ±100 is not symmetric.
     bar = {"symmetric": False, "array": [high - delta], "arrayminus": [delta - low], "color": s.colour}
     hover = f"%{{x:+.2f}} ({low:+.2f} to {high:+.2f}), p {row['p_holm']:.3f}"
     return s.trace([delta], [place], hover, mode="markers", marker=marks, error_x={**bar, "width": 0})
@@ -321,9 +324,9 @@ def _reason(shown: Sequence[Shown]) -> str:
 def abstention_figures(shown: Sequence[Shown], measure: MeasureName) -> str:
     """Scores over the null threshold, risk over coverage, and precision over recall of abstention."""
     curves = [run.curves for s in shown for run in s.runs if run.curves is not None]
-    odds = np.concatenate([np.zeros(0), *(own["threshold"] for own in curves)])
+    odds = np.concatenate([np.zeros(0), *(own["threshold"] for own in curves)])  # perhaps no curves
     finite = odds[np.isfinite(odds)]
-    low, high = np.percentile(finite, [1, 99]) if len(finite) else (0.0, 1.0)
+    low, high = np.percentile(finite, [1, 99]) if len(finite) else (0.0, 1.0)  # without outliers
     room = 0.03 * (high - low)
     name, score = ("EM", "exact") if measure == "exact" else ("F1", "score")
 
@@ -380,7 +383,7 @@ def calibration_figures(shown: Sequence[Shown]) -> str:
             if not pairs or not len(pairs[0]):  # unknown, or nothing was answered
                 continue
             pooled = reliability(*pairs)
-            size = 4 + 9 * np.sqrt(pooled.count / pooled.count.max())
+            size = 4 + 9 * np.sqrt(pooled.count / pooled.count.max())  # the area grows with the count
             hover = "confidence %{x:.2f}, observed %{y:.2f}<br>%{customdata} questions"
             style: dict[str, Any] = {"line": {"color": s.colour, "width": 1.8}, "marker": s.marks(size=size)}
             style |= {"mode": "lines+markers", "customdata": pooled.count}

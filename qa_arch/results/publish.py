@@ -26,6 +26,7 @@ from qa_arch.records import (
 )
 
 log = logging.getLogger(__name__)
+# Not after what precedes the slash of a relative path, a URL, a variable, ~ or an ellipsis.
 _BEFORE = r"(?<![\w./}~$…])"
 PATH = re.compile(rf"""(?:{_BEFORE}|(?<=file://))/(?:[^\s/:;,'"()]+/)*([^\s/:;,'"()]+/[^\s/:;,'"()]+)""")
 """An absolute path of two parts or more; the group is its last two."""

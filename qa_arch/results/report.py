@@ -152,6 +152,7 @@ def write_report(
         scored.runs += [ShownRun(runs.index(run), *run) for run in unscored]
         sections = _sections(scored, _shown(scored.runs, systems), reference, measure, unit)
         for section, content in sections.items():
+            # An id occurs once in a page: those of further sets get their number.
             content = content.replace('id="figure-', f'id="figure-{n}-') if n else content
             parts[section] += f'<div data-set="{n}"{" hidden" if n else ""}>{content}</div>'
     title = f"Runs of {', '.join(list(dict.fromkeys(record.name for _, record in runs))[:3])}"
@@ -389,14 +390,15 @@ def _fill_rows(scored: ScoredSet, shown: Sequence[Shown]) -> Table:
     runs = [run for s in shown for run in s.runs]
     keys = ("model", *_SCORES, *_COSTS, *(_CALIBRATION if scored.rows else ()))
     table = runs_table([(run.folder, run.record) for run in runs], split=scored.split, columns=keys)
+    # The table keeps the order of the runs, below the heuristics.
     for run, row in zip(runs, [row for row in table.rows if "run" in row], strict=True):
         created = (run.record.created or "")[:16].replace("T", " ")
         run.row = {**row, "model": run.label, "href": f"run-{run.number}", "created": created}
         run.row["error"] = run.record.error
-        sample = Sample([], [run.rows] if run.rows is not None else [])
+        sample = Sample([], [run.rows] if run.rows is not None else [])  # scores need no records
         for measure in FROM_ROWS:
             if sample.rows and (scores := sample.scores(measure)) is not None:
-                run.row[measure] = float(np.nanmean(scores))
+                run.row[measure] = float(np.nanmean(scores))  # NaN: spans of the unanswerable
     return table
 
 
@@ -433,7 +435,7 @@ def _all_runs(shown: Sequence[Shown]) -> Table:
     rows = [run.row | {"place": s.place} for s in shown for run in s.runs]
     columns = [
         text("model", "run of"),
-        *(replace(COLUMNS[key], says_status=False) for key in (*_SCORES, *_COSTS)),
+        *(replace(COLUMNS[key], says_status=False) for key in (*_SCORES, *_COSTS)),  # which has a column
     ]
     columns += [text(key, key) for key in ("status", "created", "run")]
     return Table("Runs", [c for c in columns if any(row.get(c.key) is not None for row in rows)], rows)
@@ -470,6 +472,7 @@ def _tests(
             notes.append(lacking)
         tested = baseline if isinstance(baseline, str) and baseline in with_measure else None
         tested = tested if len(with_measure) > 1 else None
+        # Without tests EM would repeat the table of F1: either shows the intervals of both.
         if with_measure and samples.testable(samples.where(measure)) and (tested or measure != "exact"):
             own = replace(samples, systems=with_measure)
             what = f"every system against {tested}" if tested else "95% intervals"

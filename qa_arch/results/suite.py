@@ -129,6 +129,7 @@ def _score_table(
     missing: Missing = {}
     for system in systems:
         records = [r for _, r in system.runs]
+        # A run that was scored on none of the sets is not missed in the means.
         records = [r for r in records if any(test.split_in(r) for test in sets)] or records
         seeds = {r.seed for r in records}
         row: dict[str, Any] = {"model": system.label, "seeds": len(seeds)}
@@ -249,7 +250,7 @@ def _transfer_figures(
             exact = rows.span_exact if test.measure == "forced_f1" else rows.exact
             values["consistency"][run] = _consistency(test.contrasts, exact)
         values["ece"][run] = ece(rows.confidence, rows.exact)
-        values["aurc"][run] = None if risk is None else float(risk[n].mean())
+        values["aurc"][run] = None if risk is None else float(risk[n].mean())  # mean influence: the area
     means = {key: values_of_all(key, own, missing) for key, own in values.items()}
     return {key: rounded(fmean(known)) if known else None for key, known in means.items()}
 

@@ -314,6 +314,7 @@ def _separating(unlike: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     while (count := _distinct_rows(chosen.values())) < _distinct_rows(unlike.values()):
         rows = {key: _distinct_rows([*chosen.values(), values]) for key, values in unlike.items()}
         useful = [key for key in rows if rows[key] > count]
+        # Never empty: if no setting divided a group of equal systems, all of them together would not either.
         best = max(useful, key=lambda key: (MISSING not in unlike[key], rows[key]))
         chosen[best] = unlike[best]
     return chosen
@@ -326,6 +327,7 @@ def _telling(own: Sequence[str], others: Sequence[Sequence[str]]) -> Sequence[st
 
 
 def _distinct_rows(columns: Iterable[Sequence[Any]]) -> int:
+    # The place of an equal value stands for each: settings may be lists, which no set takes.
     return len(set(zip(*(map(values.index, values) for values in columns), strict=True)))
 
 
@@ -396,7 +398,7 @@ class Questions:
             name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
         }
         for name in _SHARES & arrays.keys():
-            if ((arrays[name] < 0) | (arrays[name] > 1 + 1e-6)).any():
+            if ((arrays[name] < 0) | (arrays[name] > 1 + 1e-6)).any():  # NaN, unknown, passes
                 raise ValueError(f"{name} is not between 0 and 1")
         for name in ("null_odds", "probability", "confidence"):
             arrays.setdefault(name, np.full(len(columns["id"]), np.nan))
@@ -476,7 +478,7 @@ def open_scored(source: Sequence[str], record: RunRecord, split: str) -> Questio
     """Open the set on which the run's ``split`` was scored; DataError if ``source`` is another set."""
     facts = record.facts(split)
     try:
-        on_error: OnError = "skip" if facts.skipped else "raise"
+        on_error: OnError = "skip" if facts.skipped else "raise"  # as when it was scored
         questions = open_passages(list(source), on_error=on_error, use="scoring", language=facts.language)
     except DataError as error:
         named = record.setting("data", split)
@@ -582,7 +584,7 @@ def _by_name(key: str, title: str, values: Sequence[str]) -> Breakdown:
     unique, inverse, counts = np.unique(
         np.array(values, dtype=object), return_inverse=True, return_counts=True
     )
-    order = np.argsort(-counts, kind="stable")
+    order = np.argsort(-counts, kind="stable")  # ties stay in alphabetical order
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     names = [str(unique[index]) for index in order]

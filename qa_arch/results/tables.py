@@ -313,6 +313,7 @@ def _text(table: Table, width: int | None) -> str:
     for row in lines[1:]:
         drawn.add_row(*(row[place] for place in places))
     page = io.StringIO()
+    # In texts of the data rich would take [brackets] for styles and :names: for emoji.
     console = Console(file=page, width=width or _frame_width(widths), markup=False, emoji=False)
     console.print(drawn)
     if width is None:
