@@ -118,6 +118,7 @@ def adopt_model(
         require_disjoint(**{f"--calibration {' '.join(calibration)}": questions}, **trained)
         hashes = {CALIBRATION: questions.fingerprint}
     members = {"members": list(record.members)} if record.members else {}
+    # The config is that of a single member: the others tell ensembles apart.
     record = replace(record, config=config, **identify({**config, **members}, hashes)._asdict())
     existing = read_record(folder) if (folder / RECORD).is_file() else None
     if existing is not None:
@@ -125,7 +126,7 @@ def adopt_model(
     predictor, reading = predictor or load(), None
     if existing is None:
         record, reading = _fitted(record, predictor, sources, questions, decode is not None, watching)
-    with changing(folder, patience=WRITING) as existing:
+    with changing(folder, patience=WRITING) as existing:  # another command may have been faster
         if existing is None:
             record = _write(record, predictor, reading, folder, sources)
         else:
@@ -170,6 +171,7 @@ def _write(
         from qa_arch.evaluation import score
 
         points, rows_hash = score(predictor, reading, folder, split=CALIBRATION)
+        # The articles of the run's own calibration set stay known: it was calibrated on both.
         titles = {*reading.questions.titles, *record.facts(CALIBRATION).titles}
         facts = replace(reading.facts, titles=tuple(sorted(titles)))
         record = replace(record, data={**record.data, CALIBRATION: facts})
@@ -297,7 +299,7 @@ def _mean_fits(runs: Sequence[str], predictor: Reader) -> Fits:
     members = [read_record(run) for run in runs]
     thresholds = [member.threshold for member in members if member.threshold]
     confidences = [member.confidence for member in members if member.confidence]
-    value = predictor.null_threshold
+    value = predictor.null_threshold  # the mean of all members
     priors, widths = ({getattr(fit, name) for fit in thresholds} for name in ("prior", "width"))
     threshold = confidence = None
     if thresholds:
@@ -377,8 +379,9 @@ def _score_as_given(record: RunRecord, questions: QuestionSet, answers: Answers,
     ]
     scored, scores = score_questions(questions, texts), {}
     if protocol == "2.0":
+        # The texts stay as they are, whatever the odds, from which average precisions are computed.
         scores[GIVEN] = aggregate(scored, protocol, null_scores=odds, threshold=ALWAYS_ANSWER)
-    if protocol == "1.1" or all(texts.values()):
+    if protocol == "1.1" or all(texts.values()):  # else spans behind abstentions are unknown
         scores[FORCED] = aggregate(scored, protocol)
     unknown = {"windows", "probability", *(() if odds else ("null_odds",))}
     rows = question_rows(questions, predictions, ALWAYS_ANSWER)

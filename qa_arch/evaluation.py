@@ -140,6 +140,7 @@ def evaluate_run(
         if not config.references or train:
             return None
         calibration = recorded_calibration(record, config)
+        # Without their fit, heuristics would be others than on the run's other sets.
         if calibration is None and record.fingerprint(CALIBRATION) is not None:
             return None
         return reference_scores(config, calibration, questions, (*TRUSTED, *trust))
@@ -197,6 +198,7 @@ def add_scores(
             record,
             scores={**record.scores, split: points},
             rows={**record.rows, split: rows_hash},
+            # Facts of train have the titles that reveal an overlap; those of a reading have none.
             data=record.data if split == TRAIN else {**record.data, split: reading.facts},
             references=record.references if references is None else {**record.references, split: references},
             dev_accesses=(*record.dev_accesses, *accesses),
@@ -221,7 +223,7 @@ def open_set(
     be scored counts, as for other runs, unless it is the dev set.
     """
     if train:
-        questions = load_splits(replace(config.data, dev=None))[TRAIN]
+        questions = load_splits(replace(config.data, dev=None))[TRAIN]  # dev is not needed
         if questions.fingerprint != record.fingerprint(TRAIN):
             raise DataError(f"--train: {config.data.train} is no longer the data that the run was trained on")
         return Opened(questions, TRAIN)
@@ -264,6 +266,7 @@ def open_permitted(
     if data is None and config.data.dev is None:
         raise ConfigError("data.dev: the run's config names no dev set; give one with --data")
     own, held_out = None, record.held_out
+    # A closed set that the record does not describe is read, too: ``data`` may be it, or share its articles.
     if config.data.dev is not None and (data is None or not (config.data.open_dev or held_out)):
         own = dev(config.data.dev)
     questions: Any = own if data is None else data()

@@ -112,6 +112,7 @@ def identify(config: Mapping[str, Any], inputs: Mapping[str, str] | None = None)
     settings_hash = json_hash({key: _portable(value) for key, value in own.items()})
     if inputs is None:
         return Identity(settings_hash, settings_hash)
+    # A hub id stays a setting: only a run or a folder has a hash in its place.
     read = (*PLACES, "encoder.name") if ENCODER in inputs else PLACES
     content = {key: value for key, value in own.items() if not within(key, read)}
     return Identity(settings_hash, json_hash([content, dict(inputs)]))
@@ -153,7 +154,7 @@ def _portable(value: Any) -> Any:
     """A setting with paths relative to the data folder or the working folder, where they are below it."""
     if isinstance(value, list):
         return [_portable(item) for item in value]
-    with suppress(DataError):
+    with suppress(DataError):  # outside both: as it is
         return sources.portable(value) if isinstance(value, str) else value
     return value
 
@@ -175,6 +176,7 @@ def commit() -> tuple[str | None, bool | None]:
         return completed.stdout.strip()
 
     try:
+        # An installed package may lie within the checkout of something else.
         if Path(git("rev-parse", "--show-toplevel")) != root:
             return None, None
         changed = git("status", "--porcelain", "--untracked-files=no", "--", f":(exclude)*{DEV_ACCESS_LOG}")
@@ -197,6 +199,7 @@ def code_hash(config: Mapping[str, Any]) -> str:
 
 def own_packages(config: Mapping[str, Any]) -> dict[str, list[Path]]:
     """Packages of the user that a config names, but for loggers: name -> folders or file, none if missing."""
+    # In the text of the config, as classes may be nested at any depth.
     named = re.findall(r"'_target_': '(\w+)\.", str({**config, "logger": None}))
     return {name: _places(name) for name in sorted({*named} - {*TRUSTED, CALLBACKS.partition(".")[0]})}
 
@@ -304,7 +307,7 @@ def log_dev_access(folder: str | Path, access: DevAccess) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file:
             file.write(line)
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # on the disk before the set is scored
     except OSError as error:
         raise RunError(f"{path}: cannot be written ({error.strerror}); the set was not opened") from error
     return path
@@ -368,7 +371,7 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
     Raises ConfigError, with the remedy, for a run that is not finished, answers questions or has no weights.
     """
     folder = Path(name)
-    if has_magic(name) and not folder.exists():
+    if has_magic(name) and not folder.exists():  # a folder's name may have brackets
         folder = _only_match(name)
     if not (folder / RECORD).is_file() or (folder / _TRANSFORMERS).is_file():
         return None

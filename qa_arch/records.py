@@ -699,6 +699,7 @@ def read_record(folder: str | Path) -> RunRecord:
         raise RunError(_missing_record(Path(folder)))
     record = parse_record(read_json(path, "run it again or delete the folder"), path)
     # The kernel drops the lock of a process that died, even by a kill -9.
+    # A copied record has no lock, and keeps its status.
     stale = record.status == "running" and (path.parent / LOCK).exists() and not holder(path.parent)
     return replace(record, status="killed") if stale else record
 
@@ -797,7 +798,7 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
     if not isinstance(raw, Mapping) or "schema" not in raw:
         raise RunError(f"{path}: not a run record (it has no 'schema')")
     if raw["schema"] != SCHEMA:
-        is_earlier = type(raw["schema"]) is int and 0 < raw["schema"] < SCHEMA
+        is_earlier = type(raw["schema"]) is int and 0 < raw["schema"] < SCHEMA  # a bool is no version
         migrate = f"migrate it: python {MIGRATION} {shlex.quote(str(path))}"
         remedy = migrate if is_earlier else "use the qa_arch version that wrote it"
         raise RunError(f"{path}: record of schema {raw['schema']!r}, this version reads {SCHEMA}; {remedy}")
@@ -845,7 +846,7 @@ def find_runs(
     problems: list[str] = [] if unreadable is None else unreadable
     paths: list[Path] = []
     for pattern in map(str, patterns):
-        named = Path(pattern).exists()
+        named = Path(pattern).exists()  # then brackets in the name are no pattern
         matches = [pattern] if named else sorted(glob.glob(pattern))  # noqa: PTH207
         if not matches and (folder := run_named(pattern)) != pattern:
             matches = [folder]
@@ -883,6 +884,7 @@ def _walk(top: Path, problems: list[str]) -> list[Path]:
     """Run records below ``top``. Unlike a glob it finds links that lead nowhere, and adds folders that cannot
     be read to ``problems``."""
     failed: dict[Path, OSError] = {}
+    # Without ``onerror`` folders that cannot be read are passed over.
     walk = os.walk(top, onerror=lambda error: failed.update({Path(error.filename, RECORD): error}))
     matches = [Path(folder, RECORD) for folder, *names in walk if RECORD in chain(*names)]
     problems += [
@@ -966,7 +968,7 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
                 batches.append(batch)
                 if (room := room - batch.nbytes) < 0:
                     raise ValueError(f"more than {MOST_BYTES >> 20} MiB of values")
-            table = pa.Table.from_batches(batches, file.schema_arrow)
+            table = pa.Table.from_batches(batches, file.schema_arrow)  # also of no batch
         for column in table.schema:
             kind, is_text = column.type, pa.types.is_string(column.type) or pa.types.is_null(column.type)
             known = column.name in TEXT_COLUMNS or column.name in WHOLE_COLUMNS
@@ -994,6 +996,7 @@ def _plain(value: Any) -> Any:
         return {
             f.name: _plain(getattr(value, f.name))
             for f in fields(value)
+            # A field without a default has MISSING here, which no value equals.
             if getattr(value, f.name) != (f.default if f.default_factory is MISSING else f.default_factory())
         }
     if isinstance(value, Mapping):
