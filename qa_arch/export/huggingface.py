@@ -176,7 +176,7 @@ def library_tokenizer(predictor: Reader, encoder: Encoder) -> PreTrainedTokenize
     Some tokenizers return no segment ids, or all zeros, although the encoder uses two.
     """
     with unlimited(backend_of(predictor.tokenizer)) as limitless:
-        backend = Tokenizer.from_str(limitless.to_str())
+        backend = Tokenizer.from_str(limitless.to_str())  # a copy, which may change
     segments = encoder.has_segments
     if segments and not any(backend.encode("a", "b").type_ids):  # use the template of our windows
         template = probe(predictor.tokenizer, segments=True)
@@ -187,6 +187,7 @@ def library_tokenizer(predictor: Reader, encoder: Encoder) -> PreTrainedTokenize
         names = {id_: backend.id_to_token(id_) for id_ in backend.encode("a", "b").ids}
         question, context = f"$A:{template.question_segment}", f"$B:{template.context_segment}"
         backend.post_processor = TemplateProcessing(
+            # A text alone is segment 0 to its end.
             single=[*before, "$A:0", *(name.rpartition(":")[0] + ":0" for name in after)],
             pair=[*before, question, *between, context, *after],
             special_tokens=[(name, id_) for id_, name in names.items()],
@@ -209,6 +210,7 @@ def library_model(predictor: Reader, encoder: Encoder) -> PreTrainedModel:
     config = AutoConfig.for_model(kind, **(description | {"num_labels": 2}))
     qa_class = MODEL_FOR_QUESTION_ANSWERING_MAPPING.get(type(config), None)
     encoder_weights = {id(parameter) for parameter in encoder.parameters()}
+    # ``weight`` and ``bias`` of a single linear map; those of any other head do not load below.
     head_weights = {
         name.rpartition(".")[2]: parameter
         for name, parameter in predictor.model.named_parameters()
@@ -295,7 +297,7 @@ def _results(record: RunRecord, run: Path | None) -> Iterator[EvalResult]:
         if point is None or split in (TRAIN, CALIBRATION):
             continue
         if run is not None:
-            with suppress(RunError):
+            with suppress(RunError):  # no rows: no intervals
                 samples = samples_of([System("run", ((run, record),))], split)
         for metric in AT_THRESHOLD:
             arguments: dict[str, Any] = {

@@ -158,7 +158,7 @@ class _Quantised:
         self.constants = {
             "one": np.float32(1),
             "zero": np.uint8(128),
-            "least": np.float32(1e-12),
+            "least": np.float32(1e-12),  # a token of zeros has no scale
             "step": np.float32(1 / LARGEST),
             "last": np.array([-1]),
         }
@@ -177,13 +177,14 @@ class _Quantised:
 
     def _product(self, node: Any, weight: np.ndarray) -> Iterator[Any]:
         x, y = node.input[0], node.output[0]
-        if x not in self.scaled:
+        if x not in self.scaled:  # query, key and value read the same states
             self.scaled.add(x)
             yield _node("Abs", [x], f"{x}.size")
             yield _node("ReduceMax", [f"{x}.size", self._constant("last")], f"{x}.largest")
             yield _node("Max", [f"{x}.largest", self._constant("least")], f"{x}.most")
             yield _node("Mul", [f"{x}.most", self._constant("step")], f"{x}.scale")
             yield _node("Div", [x, f"{x}.scale"], f"{x}.steps")
+            # QuantizeLinear takes no scale per token: it rounds what is divided already.
             yield _node("QuantizeLinear", [f"{x}.steps", *map(self._constant, ("one", "zero"))], f"{x}.bytes")
         # Named after the product: without VNNI, ONNX Runtime fails if two products share their integers.
         integers, scale = self._integers(y, weight, 0)
@@ -464,7 +465,8 @@ def _running(x: Any, reduce: Callable[..., Any], arg: Callable[..., Any], fill: 
     length = op.Shape(x, start=1, end=2)
     position = op.Range(0, op.Squeeze(length, [0]), 1)
     seen = op.LessOrEqual(op.Unsqueeze(position, [0]), op.Unsqueeze(position, [1]))
-    history = op.Where(seen, op.Unsqueeze(x, [1]), op.Constant(value_int=fill))
+    history = op.Where(seen, op.Unsqueeze(x, [1]), op.Constant(value_int=fill))  # (B, T, T)
+    # Of equal values torch gives the last index.
     return reduce(history, [2], keepdims=0), arg(history, axis=2, keepdims=0, select_last_index=1)
 
 

@@ -225,7 +225,7 @@ class HoldZeros(pl.Callback):
         self.weights = prunable(pl_module.model)
         self.masks = {name: mask.to(self.weights[name].device) for name, mask in self.masks.items()}
         self.ramp = round(pl_module.total_steps * self.target.ramp) if self.target else 0
-        if trainer.global_step == 0:
+        if trainer.global_step == 0:  # a resumed run has the masks of its checkpoint
             self._hold(0)
 
     def on_before_optimizer_step(
@@ -242,6 +242,7 @@ class HoldZeros(pl.Callback):
 
     def _hold(self, step: int) -> None:
         """Update the masks to the sparsity after ``step`` if an update is due, and apply them."""
+        # After the ramp once more, for the whole sparsity: its last step need not be a multiple.
         due = step % max(1, self.ramp // MAX_UPDATES) == 0 if step < self.ramp else self.reached < self.ramp
         if self.target and due:
             sparsity = scheduled_sparsity(step, self.ramp, self.first, self.target.sparsity)
@@ -356,7 +357,7 @@ def importance(
     # cuDNN has no backward pass for recurrent layers in eval mode.
     with _temporary_hooks(hooks), torch.backends.cudnn.flags(enabled=False):
         for batch in batches:
-            losses(batch).sum().backward()
+            losses(batch).sum().backward()  # windows do not interact: each has its own gradient
             model.zero_grad(set_to_none=True)
             windows += len(batch)
     for parameter, before in zip(model.parameters(), trainable, strict=True):
@@ -435,6 +436,7 @@ def keep_layers(encoder: Encoder, chosen: Sequence[int], batch: Batch) -> Encode
         key: [value[i] for i in chosen] if isinstance(value, list) and len(value) == depth else value
         for key, value in encoder.describe().items()
     }
+    # DistilBERT calls it n_layers.
     description[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = len(chosen)
     if fewer := encoder.fewer_heads:
         maps = {new: shape for name, shape in fewer.maps.items() if (new := renamed(name))}
@@ -469,7 +471,7 @@ def _rebuild(
     except (RuntimeError, ValueError) as failure:
         reason = str(failure).strip().splitlines()[-1].strip()
         raise ConfigError(f"{kind}: its classes do not support this size ({reason})") from failure
-    if not error < TOLERANCE:
+    if not error < TOLERANCE:  # also if it is NaN
         raise ConfigError(
             f"{kind}: the pruned encoder does not compute the same as the whole with the removed parts at"
             " zero, so nothing was removed; choose compression=magnitude"

@@ -245,7 +245,7 @@ def heatmaps(chosen: Sequence[tuple[AttentionLayer, str]]) -> Any:
     figure: Figure = make_subplots(
         rows,
         columns,
-        subplot_titles=[" "] * most,
+        subplot_titles=[" "] * most,  # plotly makes none of ""; the menu fills them
         shared_xaxes="all",
         shared_yaxes="all",
         horizontal_spacing=0.03,
@@ -272,14 +272,14 @@ def heatmaps(chosen: Sequence[tuple[AttentionLayer, str]]) -> Any:
         height=140 + 360 * rows if columns > 1 else 900,
         template="plotly_white",
     )
-    figure.update_layout(buttons[0]["args"][1])
+    figure.update_layout(buttons[0]["args"][1])  # as if the first layer were chosen
     return figure
 
 
 def _cells(layer: AttentionLayer, head: str) -> tuple[npt.NDArray[np.uint8], str]:
     """Probabilities of a head as a byte a cell, and their unit: percent, or ‰ if none exceeds a quarter."""
     weights = layer.head(head)
-    factor, unit = (1000, "‰") if weights.max() < 0.255 else (100, "%")
+    factor, unit = (1000, "‰") if weights.max() < 0.255 else (100, "%")  # a byte holds up to 255
     return (factor * weights).round().astype(np.uint8), unit
 
 
@@ -297,7 +297,7 @@ def _button(
         for kind, units in (("xaxis", layer.columns), ("yaxis", layer.rows)):
             axis, ends = f"{kind}{place + 1 if place else ''}", [-0.5, len(units) - 0.5]
             changes[f"{axis}.visible"] = place < len(titles)
-            changes[f"{axis}.range"] = ends if kind == "xaxis" else ends[::-1]
+            changes[f"{axis}.range"] = ends if kind == "xaxis" else ends[::-1]  # the first on top
             changes[f"{axis}.tickvals"] = list(range(len(units)))
             changes[f"{axis}.ticktext"] = [escape(unit.text) for unit in units]
             changes[f"{axis}.tickfont.size"] = 9

@@ -214,6 +214,7 @@ def _match_layer(
         predictor.model(batch)
     weights, context_mask, question_mask = calls[0]
     C, Q = int(context_mask.sum()), int(question_mask.sum())
+    # The last column, behind the padding, is the attention to nothing.
     unpadded = torch.cat([weights[0, :, :C, :Q], weights[0, :, :C, -1:]], dim=-1)
     window = assemble(table, np.array([row]))
     context = _spans(table, window, window.context[0], C)

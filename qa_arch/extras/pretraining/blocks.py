@@ -192,6 +192,7 @@ def pack(
         if not known:
             raise DataError(f"{corpus.source}: has no text that the tokenizer knows; name another corpus")
 
+    # Most vocabularies fit into two bytes per token.
     columns = {"ids": "uint16" if len(tokenizer) <= 1 << 16 else "int32", "begun": "int64", "bytes": "int64"}
     columns |= {"sentences": "int64", "document": "int64"} if pairs else {}
     data = _read_or_build(cache_dir, digest, columns, rows)
@@ -244,7 +245,7 @@ def _read_or_build(
             return Dataset.from_generator(rows, features, **place)
         except pa.ArrowInvalid as error:
             log.warning("blocks in %s are damaged (%s): packing again", cache_dir, error)
-            shutil.rmtree(Path(cache_dir) / "generator" / f"default-fingerprint={digest}")
+            shutil.rmtree(Path(cache_dir) / "generator" / f"default-fingerprint={digest}")  # datasets' layout
             return Dataset.from_generator(rows, features, **place)
         except DatasetGenerationError as error:
             raise (error.__cause__ or error) from None  # datasets wraps errors from the corpus
@@ -274,7 +275,7 @@ def _sentence_starts(text: str, end: Longs) -> Longs:
     characters = [begin for begin, _ in sentence_spans(text)]
     # Some normalizers produce zero-width tokens, which may end before earlier tokens do.
     tokens = np.searchsorted(np.maximum.accumulate(end), characters, side="right")
-    return np.unique(np.append(tokens[tokens < len(end)], 0))
+    return np.unique(np.append(tokens[tokens < len(end)], 0))  # sentences may share a token
 
 
 def _full_blocks(documents: Iterable[_Document], room: int, separator: int) -> Iterator[_Row]:
@@ -421,6 +422,7 @@ class LanguageCollator:
         """Whole sentences of another document, at most ``room`` tokens; a first sentence too long is cut."""
         table = self.table
         other = row
+        # Ends, since a corpus of one document is refused (``table_of``).
         while table.document(other) == table.document(row):
             other = int(draw.integers(len(table)))
         content = table.content(other)
@@ -443,7 +445,7 @@ def framed_row(template: Template, first: Longs, second: Longs | None = None) ->
     def text(ids: Longs, segment: int) -> Longs:
         return np.column_stack([ids, np.full_like(ids, segment)])
 
-    parts = [
+    parts = [  # rows of (id, segment)
         special(template.before),
         text(first, template.question_segment),
         special(template.between),
@@ -472,7 +474,7 @@ def hidden_positions(
         return np.sort(draw.choice(candidates, count, replace=False))
     begins = table.begins_word[ids[candidates]]
     begins |= np.diff(candidates, prepend=-2) > 1  # a special token ends a word
-    words = np.split(candidates, np.flatnonzero(begins)[1:])
+    words = np.split(candidates, np.flatnonzero(begins)[1:])  # the first word begins at 0
     chosen: list[int] = []
     for number in draw.permutation(len(words)):
         if not chosen or len(chosen) + len(words[number]) <= count:

@@ -162,6 +162,7 @@ def figures(tokenizer: PreTrainedTokenizerBase, documents: Iterable[str]) -> dic
             unknown += int(has_unknown.sum())
         length = np.concatenate(lengths)
         tokens, n_special = int(length.sum()), backend.num_special_tokens_to_add(False)
+    # Lengths that occur: none is interpolated.
     p50, p95, longest = np.percentile(length + n_special, (50, 95, 100), method="inverted_cdf").tolist()
     return {
         "vocabulary": len(tokenizer),

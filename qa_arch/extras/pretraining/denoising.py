@@ -39,6 +39,7 @@ def noised(ids: Longs, draw: np.random.Generator, mask: int, settings: Denoising
         return ids, np.zeros(len(ids), bool)
     lengths = np.ones(count, np.int64)
     if settings.noise == "infilling":
+        # Ends of the spans if they lay side by side; the first to reach ``count`` is the last.
         ends = np.minimum(np.cumsum(draw.poisson(settings.span_length, count)), count)
         ends[-1] = count
         lengths = np.diff(ends[: np.searchsorted(ends, count) + 1], prepend=0)
@@ -46,7 +47,7 @@ def noised(ids: Longs, draw: np.random.Generator, mask: int, settings: Denoising
     widths, is_span = np.ones(slots, np.int64), np.zeros(slots, bool)
     places = draw.choice(slots, len(lengths), replace=False)
     widths[places], is_span[places] = lengths, True
-    first = np.cumsum(widths) - widths
+    first = np.cumsum(widths) - widths  # place in ids of each slot
     plain = first[~is_span]
     if settings.noise == "deletion":
         noisy = ids[plain]
@@ -154,6 +155,7 @@ def write(
         best, at = extended.flatten(1).topk(2 * K)  # at most K of which end
         token, ends = at % V, at % V == end
         longer = torch.cat([texts[rows, at // V], token[..., None]], -1)
+        # As of the step before: all that end in this step compete, and the best K remain.
         open_rows = {row for row in range(B) if len(finished[row]) < K}
         for row, place in (ends[:, :K] | (length == limit)).nonzero().tolist():
             if row in open_rows:

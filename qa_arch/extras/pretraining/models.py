@@ -95,7 +95,7 @@ class TokenHead(TiedHead):
     def __init__(self, width: int, embedding: nn.Embedding, config: PretrainedConfig) -> None:
         super().__init__(width, embedding, config)
         self.dense = nn.Linear(width, embedding.embedding_dim)
-        eps = getattr(config, "layer_norm_eps", None) or 1e-12
+        eps = getattr(config, "layer_norm_eps", None) or 1e-12  # BERT's
         self.norm = nn.LayerNorm(embedding.embedding_dim, eps=eps)
         initialize(self.dense, config)
 
@@ -125,7 +125,7 @@ class SentenceHead(nn.Module):
 
 def initialize(linear: nn.Linear, config: Any) -> None:
     """Initialise as the encoder does: normal weights (``initializer_range``), zero biases."""
-    nn.init.normal_(linear.weight, std=getattr(config, "initializer_range", None) or 0.02)
+    nn.init.normal_(linear.weight, std=getattr(config, "initializer_range", None) or 0.02)  # BERT's
     nn.init.zeros_(linear.bias)
 
 

@@ -209,7 +209,7 @@ def _encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encod
 
 def is_causal(model: CausalLM) -> bool:
     """True if the scores of a token do not depend on the tokens after it."""
-    ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]) % model.encoder.vocab_size
+    ids = torch.tensor([[0, 1, 2, 3], [0, 1, 2, 4]]) % model.encoder.vocab_size  # the last token differs
     mask = torch.ones_like(ids, dtype=torch.bool)
     segments = torch.zeros_like(ids) if model.encoder.has_segments else None
     batch = LanguageBatch(ids[:, 0], ids, mask, segments, ids, mask, torch.ones(2))
@@ -312,7 +312,7 @@ def language_scores(
     loss = math.fsum(block.loss for block in blocks) / tokens
     scores: dict[str, float | int] = {
         "loss": loss,
-        "perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "perplexity": math.exp(loss) if loss < 700 else math.inf,  # exp overflows at 710
         "token_accuracy": 100 * sum(block.right for block in blocks) / tokens,
         "bits_per_byte": loss / math.log(2) * (predictions or tokens) / text_bytes,
         "targets": tokens,
@@ -501,7 +501,8 @@ class LanguagePredictor:
                 batch.to(device),
                 start=start,
                 end=self.template.after[0].id,
-                limit=limit or self.config.features.max_length - 1,
+                limit=limit or self.config.features.max_length - 1,  # the start is a token, too
+                # The first step has a single text to extend, and takes the best 2K of its extensions.
                 beams=min(beams, len(self.tokenizer) // 2),
             )
 
@@ -556,6 +557,7 @@ class LanguagePredictor:
             probabilities = model(batch.to(device)).tokens[0].float().softmax(-1)
         if causal:
             probabilities = probabilities[-1:]
+        # An encoder may have more embeddings than its tokenizer has tokens.
         best = probabilities[:, : len(tokenizer)].topk(min(top_k, len(tokenizer)))
         return [
             list(zip(tokenizer.convert_ids_to_tokens(token_ids), values, strict=True))

@@ -94,14 +94,14 @@ class MultiHeadAttention(nn.Module):
         With ``past``, ``x`` also attends to what was read before, and is added to it.
         """
         q = self._heads(self.query, x)
-        if memory is not None and past and self in past:
+        if memory is not None and past and self in past:  # the memory stays the same
             k, v = past[self]
         else:
             source = x if memory is None else memory
             k, v = self._heads(self.key, source), self._heads(self.value, source)
             if past and self in past:
                 k, v = (torch.cat(pair, 2) for pair in zip(past[self], (k, v), strict=True))
-        if past is not None:
+        if past is not None:  # also while it is empty
             past[self] = k, v
         dropout_p = self.dropout if self.training else 0.0
         heads, weights = attention(q, k, v, mask, dropout_p=dropout_p, fused=fused)
@@ -184,7 +184,7 @@ def sinusoidal_positions(length: int, width: int, device: torch.device | None = 
     """PE(t, 2i) = sin(t / 10000^(2i / H)), PE(t, 2i + 1) = cos(t / 10000^(2i / H)) (section 3.5)."""
     rates = torch.exp(torch.arange(0, width, 2, device=device) * (-math.log(10_000.0) / width))
     angles = torch.arange(length, device=device)[:, None] * rates
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]  # H may be odd
 
 
 class Embeddings(nn.Module):
@@ -214,6 +214,7 @@ class Embeddings(nn.Module):
         x = self.tokens(ids) if tokens is None else embedding(ids, tokens)
         T, H = x.shape[1:]
         if self.positions is None:
+            # "In the embedding layers, we multiply those weights by √d_model" (section 3.4).
             x = math.sqrt(H) * x + sinusoidal_positions(first + T, H, ids.device)[first:].to(x.dtype)
         else:
             x = x + self.positions(torch.arange(first, first + T, device=ids.device))

@@ -70,6 +70,7 @@ def candidate_vectors(config: Config, sets: Mapping[str, SelectionSet]) -> WordV
         words = {word for questions in sets.values() for word in _words(questions)}
         vectors = file_vectors(config, words)
     else:
+        # Random vectors of words that only other sets have would never be trained.
         vectors = random_vectors(_words(sets["train"]), config.glove.dim or RANDOM_DIM, config.seed)
     return with_buckets(vectors, settings_of(config).unknown_buckets, config.seed)
 
@@ -94,9 +95,10 @@ def word_rows(vectors: WordVectors, buckets: int) -> Callable[[str], int]:
 
     def row(word: str) -> int:
         lower = word.lower()
-        hit = row_of.get(word) or row_of.get(lower)
+        hit = row_of.get(word) or row_of.get(lower)  # rows begin at 1
         if hit or not buckets:
             return hit or 0
+        # Not ``hash``, whose values differ between processes; a lone surrogate has no UTF-8.
         return size + 1 + zlib.crc32(lower.encode("utf-8", "surrogatepass")) % buckets
 
     return row
@@ -170,6 +172,7 @@ class CandidateCollator:
         words = np.array([len(answer) for answer in self.table.answers], np.int64)
         if self.negatives is not None:
             return words[self.table.pairs[:, 1]]
+        # A range of all answers is common, and would be copied for every question.
         longest, all_answers = words.max(initial=0), range(len(words))
         return np.array(
             [longest if c == all_answers else words[list(c)].max(initial=0) for c in self.table.candidates],
@@ -222,5 +225,5 @@ def _padded(rows: Sequence[npt.NDArray[Any]]) -> tuple[Tensor, Tensor]:
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(max(1, lengths.max())) < lengths[:, None]
     padded = np.zeros(mask.shape, rows[0].dtype)
-    padded[mask] = np.concatenate(rows)
+    padded[mask] = np.concatenate(rows)  # row by row, as a mask selects
     return torch.from_numpy(padded), torch.from_numpy(mask)

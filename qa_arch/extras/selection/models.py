@@ -68,6 +68,7 @@ class QaLstm(nn.Module):
         """Cosine of each candidate with its question; -inf at padding."""
         question_states = self.hidden_states(batch.question, batch.question_mask)
         answer_states = self.hidden_states(batch.answer, batch.answer_mask)
+        # (P,) each, row by row: ``masked_scatter`` puts the scores back in this order.
         pair, answer = batch.offered.nonzero()[:, 0], batch.candidate[batch.offered]
         question = self.represent(question_states, batch.question_mask)[pair]
         if self.attention is None:
@@ -125,7 +126,7 @@ class Convolution(nn.Module):
 
     def forward(self, states: Float[Tensor, "T K H"], mask: Bool[Tensor, "T K"]) -> Float[Tensor, "T K D"]:
         """``states`` are zero where ``mask`` is False, and so is the result."""
-        padded = nn.functional.pad(states, (0, 0, 0, self.filter_width - 1))
+        padded = nn.functional.pad(states, (0, 0, 0, self.filter_width - 1))  # every word begins an n-gram
         windows = padded.unfold(1, self.filter_width, 1)[mask].flatten(1)
         ngrams = torch.tanh(self.linear(windows))
         return ngrams.new_zeros(*mask.shape, ngrams.shape[1]).index_put(mask.nonzero(as_tuple=True), ngrams)
@@ -152,6 +153,7 @@ class AnswerAttention(nn.Module):
         mask: Bool[Tensor, "P K"],
     ) -> Float[Tensor, "P K H"]:
         """Pair p is answer ``answer[p]`` with question ``pair[p]``; ``mask`` is the mask of its answer."""
+        # Mapped before they are selected: many pairs share an answer, or a question.
         matched = torch.tanh(self.key(states)[answer] + self.query(question)[pair][:, None])
         weight = masked_softmax(at_least_float32(self.score(matched)[..., 0]), mask)
         return states[answer] * weight[..., None].to(states.dtype)

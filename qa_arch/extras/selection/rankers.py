@@ -75,6 +75,7 @@ class OverlapRanker:
         scores: Scores = {}
         for row, question in enumerate(questions.questions):
             words = _folded(question.question)
+            # Exactly rounded, as the order of texts in a set differs between processes.
             scores[row] = [fsum(weight[word] for word in words & answers[a]) for a in question.candidates]
         return scores
 

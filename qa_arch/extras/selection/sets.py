@@ -198,6 +198,7 @@ def selection_set(
         digest.update(json.dumps(answer).encode("ascii"))
     for question in questions:
         rows = question.candidates
+        # A range is hashed as such: the numbers of all answers would be written for every question.
         candidates = str(rows) if isinstance(rows, range) else list(rows)
         record = [question.id, question.title, question.question, candidates, question.right]
         digest.update(json.dumps(record).encode("ascii"))
