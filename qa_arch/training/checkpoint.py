@@ -106,7 +106,7 @@ class KeepLast(Checkpoint):
         raise KeyboardInterrupt
 
     def _save(self, trainer: pl.Trainer) -> None:
-        self.ended = trainer.should_stop
+        self.ended = trainer.should_stop  # first: the checkpoint holds it
         trainer.save_checkpoint(self.path, weights_only=False)  # with optimizer and loop state
         self.saved = time.monotonic()
 
@@ -126,6 +126,7 @@ class KeepLast(Checkpoint):
             yield
             return
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        # None stands for a handler that Python did not set, and cannot set back.
         previous = {number: old for number, old in before.items() if old not in (signal.SIG_IGN, None)}
 
         def restore() -> None:
@@ -138,7 +139,7 @@ class KeepLast(Checkpoint):
             if announce:
                 os.write(2, STOP_NOTICE)  # Python's own stream may be in the middle of a write
 
-        self.handlers = dict.fromkeys(previous, note)
+        self.handlers = dict.fromkeys(previous, note)  # set when Lightning has set its own
         try:
             yield
         finally:
@@ -157,7 +158,7 @@ class DurableCheckpoints(TorchCheckpointIO):
         self.loaded = loaded
 
     def load_checkpoint(self, *args: Any, **options: Any) -> dict[str, Any]:
-        loaded, self.loaded = self.loaded, None
+        loaded, self.loaded = self.loaded, None  # Lightning frees it when it is restored
         return super().load_checkpoint(*args, **options) if loaded is None else loaded
 
     def save_checkpoint(
@@ -165,11 +166,12 @@ class DurableCheckpoints(TorchCheckpointIO):
     ) -> None:
         target = Path(path)
         try:
-            with replacing(target, parents=False) as temporary:
+            with replacing(target, parents=False) as temporary:  # a folder that was renamed is not made again
                 with temporary.open("wb") as file:
                     torch.save(checkpoint, file)
                     file.flush()
                     os.fsync(file.fileno())
+                # A kill between this rename and the next one leaves the previous checkpoint, which is read.
                 if target.is_file():
                     target.replace(target.with_name(PREVIOUS))
         except QaArchError as error:
@@ -197,6 +199,7 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
                 " use --if-exists replace to start over"
             ) from error
         except Exception as error:  # one bit of a header suffices for errors of almost any class
+            # EINVAL comes of seeking to where a damaged header points, other numbers of the system.
             refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
             if refused or (intact and out_of_memory(error)):  # says nothing about the content
                 raise

@@ -108,6 +108,7 @@ def require_machine(settings: Trainer) -> None:
         )
     if settings.optimizer_bits == 8 and not gpu:
         raise ConfigError("trainer.optimizer_bits: 8 bits need a GPU; use 32, or auto")
+    # Under torchrun and srun the devices are those of all machines.
     count = max(1, torch.cuda.device_count()) if gpu and launched() is None else None
     if count is not None and isinstance(settings.devices, int) and settings.devices > count:
         raise ConfigError(
@@ -218,7 +219,7 @@ def fit(
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
     trainer = pl.Trainer(
         accelerator=settings.accelerator,
-        devices=launch.local_world if launch else settings.devices,
+        devices=launch.local_world if launch else settings.devices,  # per machine, as Lightning counts them
         num_nodes=launch.nodes if launch else 1,
         strategy=make_strategy(strategy, world=world),
         precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
@@ -229,6 +230,7 @@ def fit(
         limit_train_batches=None if settings.limit_train_batches is None else data.epoch_batches(world=world),
         **{name: getattr(settings, name) for name in FLAGS},
         profiler=profiler and PROFILERS[profiler](dirpath=folder, filename="profile"),
+        # In this order: the bar reads the history, and the last one's checkpoint holds the state of all.
         callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
@@ -245,7 +247,7 @@ def fit(
     module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
     with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    if not settings.epochs:
+    if not settings.epochs:  # no epoch has saved it, but the run loads what is saved
         save(trainer)
     return history.epochs, best.epoch
 
@@ -301,7 +303,7 @@ def build_callbacks(config: Config, trusted: Sequence[str]) -> list[pl.Callback]
             raise ConfigError(
                 f"{where}._target_: {target.__name__} is not a subclass of Lightning's Callback"
             )
-        for base in target.__mro__:
+        for base in target.__mro__:  # a subclass does the same
             if base.__name__ in NO_CALLBACKS:
                 raise ConfigError(f"{where}: {target.__name__}: {NO_CALLBACKS[base.__name__]}")
             if base.__name__ in missing:
@@ -327,6 +329,7 @@ class MaxSteps(pl.Callback):
     steps: int
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        # A run that is resumed may be at its end already.
         trainer.should_stop = trainer.should_stop or 0 <= self.steps <= trainer.global_step
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
@@ -359,6 +362,7 @@ def _reporting_stops(keep: KeepLast, trainer: pl.Trainer) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as error:
+        # Lightning calls sys.exit while it handles the interrupt, which is then the context.
         if not any(isinstance(cause, KeyboardInterrupt) for cause in (error, error.__context__)):
             raise
         if keep.stopped_after is not None and trainer.is_global_zero:
@@ -383,6 +387,7 @@ def strategy_name(settings: Trainer) -> str:
 def make_strategy(name: str, *, world: int) -> Any:
     """Strategy argument of ``pl.Trainer``."""
     if name == "fsdp":
+        # Not distributed, so that a checkpoint is one file, written and read like any other.
         return ModelParallelStrategy(
             data_parallel_size=world, tensor_parallel_size=1, save_distributed_checkpoint=False
         )
@@ -423,4 +428,4 @@ def peak_memory_mb(gpu: bool) -> float:
         if line.startswith("VmHWM:"):
             return round(int(line.split()[1]) / 2**10, 1)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)  # bytes on macOS, else KiB

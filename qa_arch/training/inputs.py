@@ -63,6 +63,7 @@ def require_unchanged(
     """Raise RunError for the first input, named by its file, that is not what the run in ``folder`` read."""
     for name, setting in SETTINGS.items() if before else ():
         closed = name == DEV and not config.data.open_dev  # scored later, and checked there
+        # An unknown hash passes; an input that only one of the two has read does not.
         if closed or before.get(name, "") is None or before.get(name) == now.get(name):
             continue
         source: Any = config

@@ -94,7 +94,7 @@ def plan(
         raw = _repeated(Path(config_from), overrides, own_conf, machine=machine, resumes=resumes)
     if (launch := launched()) is not None:
         trainer = raw["trainer"]
-        if trainer["devices"] not in (1, "auto", launch.world):
+        if trainer["devices"] not in (1, "auto", launch.world):  # 1 is the default
             raise ConfigError(
                 f"trainer.devices={trainer['devices']}, but {launch.world} processes were started; leave it"
                 " out"
@@ -139,7 +139,7 @@ def _repeated(source: Path, overrides: Sequence[str], config_dir: str | None, **
     path = next((path for path in (source / CONFIG, source / RECORD) if path.is_file()), source)
     if not path.is_file():
         raise RunError(f"{source}: no such config; give a run folder, a {CONFIG} or a record's {RECORD}")
-    recorded = local(read_trained(path).config) if path.name == RECORD else None
+    recorded = local(read_trained(path).config) if path.name == RECORD else None  # paths of $QA_ARCH_DATA
     return merge(path, overrides, config_dir, recorded=recorded, **options)
 
 
@@ -150,6 +150,7 @@ def check(jobs: Sequence[Job], *, missing: list[QaArchError] | None = None) -> N
     its run folders alone.
     """
     launch = launched()
+    # Rank 0 alone, as it may have begun in the folder when another rank looks.
     for job in jobs if launch is None or not launch.rank else ():
         with collecting(missing):
             require_usable(job)
@@ -177,7 +178,7 @@ def require_runnable(
         with collecting(missing), named(job.title):
             require_machine(job.config.trainer)
             check_encoder(job.config)
-    for job in jobs if here and missing is None else ():
+    for job in jobs if here and missing is None else ():  # a dry run downloads nothing
         if job.config.glove.use:
             fetch(job.config.glove)
 
@@ -225,6 +226,7 @@ def require_usable(job: Job) -> None:
         return
     if not folder.is_dir():
         raise RunError(f"{folder}: is a file; choose another --folder")
+    # A run that was killed before its config was written may start over.
     if all(path.name == LOCK or is_unfinished(path) for path in folder.iterdir()):
         return
     config = read_yaml(folder / CONFIG) if (folder / CONFIG).is_file() else None
@@ -242,6 +244,7 @@ def require_usable(job: Job) -> None:
         # Where the inputs lie does not matter: their content is compared when they have been read.
         read = {} if record.encoder is None else {ENCODER: record.encoder.run_hash}
         if identify(asdict(started), read).run_hash != identify(asdict(job.config), read).run_hash:
+            # Rows given from Python are not found by --config-from: their own error says what to do.
             for setting, source in started.data.opened.items():
                 if not sources.recorded_format(source).typed:
                     sources.require_present(source, setting)
@@ -387,6 +390,7 @@ def require_files(config: Config) -> None:
         elif not config.glove.name:  # which are downloaded after all other checks
             raise DataError(f"glove.path: {path} does not exist; check the path, or set glove=none")
     name = str(config.encoder.name if config.encoder.init == "pretrained" else "")
+    # A hub id has at most one slash.
     is_path = name.startswith((".", "/", "~")) or name.count("/") > 1
     if is_path and not Path(resolve(name)).is_dir():
         raise ConfigError(f"encoder.name: {name} is not a folder; give one with a config.json and weights")

@@ -95,7 +95,7 @@ class RunLogger(lightning.logger.Logger):
 
     def close(self, status: Literal["success", "failed"]) -> None:
         """Finalize ``logger`` once, whatever the outcome of the run."""
-        self.failures = 0
+        self.failures = 0  # a logger that was disabled is finalized, too
         self._attempt(self.logger.finalize, status)
 
     def _log_and_save(self, call: Callable[..., Any], *args: Any) -> None:
@@ -105,6 +105,7 @@ class RunLogger(lightning.logger.Logger):
     def _attempt(self, call: Callable[..., Any], *args: Any) -> None:
         if self.failures == MAX_FAILURES:
             return
+        # Reading the state of CUDA's generators would start CUDA.
         with isolate_rng(include_cuda=torch.cuda.is_initialized()):
             try:
                 call(*args)
@@ -364,7 +365,7 @@ class Outcome:
             "peak_memory_mb": record.peak_memory_mb,
         }
         numbers = [item for item in scores.items() if type(item[1]) in (int, float)]
-        return {**dict(numbers[: MAX_SUMMARY - len(cost)]), **cost}
+        return {**dict(numbers[: MAX_SUMMARY - len(cost)]), **cost}  # costs always have room
 
     def tables(self, form: str) -> str:
         """One table per scored set, with the row of the run and those of the heuristics."""

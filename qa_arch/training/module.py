@@ -140,7 +140,7 @@ class TrainingModule(pl.LightningModule):
                 " or --if-exists replace"
             )
         self.random_states = checkpoint["random"]
-        if self.trainer.is_global_zero:
+        if self.trainer.is_global_zero:  # sums over all ranks, which are added up again
             self.train_sums = torch.tensor(checkpoint["train_sums"], dtype=torch.float64)
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
         if not progress["is_last_batch"]:  # "completed" still lacks the batch after which it was saved
@@ -255,7 +255,7 @@ class TrainingModule(pl.LightningModule):
         )
 
     def _sum_over_ranks(self, sums: Tensor) -> Tensor:
-        return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")
+        return self.trainer.strategy.reduce(sums.clone(), reduce_op="sum")  # it reduces in place
 
     def _gather_from_ranks(self, value: Any) -> list[Any]:
         values = [value] * self.trainer.world_size
@@ -326,6 +326,7 @@ class TrainingData(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         assert self.trainer is not None
         sampler = self.sampler(rank=self.trainer.global_rank, world=self.trainer.world_size)
+        # In this order: Lightning sets the epoch again, and another one would start from its beginning.
         sampler.set_epoch(self.trainer.current_epoch)
         sampler.start_at(self.resume_at)
         self.resume_at = 0
@@ -351,7 +352,7 @@ class TrainingData(pl.LightningDataModule):
             batch_size=None,
             sampler=sampler,
             num_workers=self.settings.workers,
-            worker_init_fn=partial(_die_with_parent, os.getpid()),
+            worker_init_fn=partial(_die_with_parent, os.getpid()),  # else they outlive a killed run
             generator=torch.Generator(),  # each pass draws a seed: not from the generator that dropout uses
             pin_memory=self.pin,
             persistent_workers=False,
@@ -420,7 +421,7 @@ def schedule(
 
     def factor(step: int) -> float:
         if step < warmup_steps:
-            return (step + 1) / warmup_steps
+            return (step + 1) / warmup_steps  # the first step has a rate, too
         progress = min(1.0, (step - warmup_steps) / max(1, steps - warmup_steps))
         if kind == "linear":
             return 1.0 - progress
@@ -485,9 +486,10 @@ def padding_effect(model: nn.Module, batch: Any) -> float | None:
         return None
     mask = batch.mask
     lengths = mask.sum(1)
+    # The longest row comes along, as a model may cut a batch to its longest row and so drop the padding.
     short, longest = int(lengths.argmin()), int(lengths.argmax())
     length = int(lengths[short])
-    if not mask[short, :length].all():
+    if not mask[short, :length].all():  # padding is not at the end
         return None
     # In reduced precision a sum of other length alone would change the scores.
     with evaluating(model), torch.no_grad(), torch.autocast(mask.device.type, enabled=False):

@@ -97,7 +97,7 @@ class History(pl.Callback):
                 entry["step/gradient_norm"] = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
             for logger in trainer.loggers:
                 logger.log_metrics(entry, step=trainer.global_step)
-            self.last_entry = time.perf_counter()
+            self.last_entry = time.perf_counter()  # without the time of the loggers
         self.rates = {}
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -191,6 +191,7 @@ class TrainingProgress(pl.Callback):
             self.has_stepped = True
             if self.every == EVERY_SECONDS:
                 log.info("%s: %s", self.title, FIRST_STEP)
+        # Not 0 where an epoch is resumed: the rate is that of the batches since.
         self.first_batch = batch_idx if self.first_batch is None else self.first_batch
         now, done = time.perf_counter(), batch_idx + 1
         if self.bar is not None:
@@ -211,7 +212,7 @@ class TrainingProgress(pl.Callback):
     ) -> list[str]:
         """Figures of the epoch so far, most important first."""
         assert isinstance(pl_module, TrainingModule)
-        loss, windows, *_ = pl_module.train_sums[0]
+        loss, windows, *_ = pl_module.train_sums[0]  # of rank 0: a sum over ranks would wait for all of them
         read = done - (self.first_batch or 0)
         rate = read / max(1e-9, now - self.epoch_start)
         steps = pl_module.total_steps - trainer.global_step  # max_steps may end the epoch

@@ -74,7 +74,7 @@ def other_ranks(world: int, folder: Path, *, resume: bool, trusted: Sequence[str
     except RuntimeError as error:
         # Rank 0 sees only that a connection closed; the exit code of the rank says why.
         if not out_of_memory(error) and (lost := _rank_out_of_memory(others)):
-            raise torch.OutOfMemoryError(f"rank {lost} ran out of memory") from error
+            raise torch.OutOfMemoryError(f"rank {lost} ran out of memory") from error  # which is a result
         raise
     finally:
         for process in others:
@@ -168,7 +168,7 @@ def exit_when_lost(
             write_record(folder, replace(read_record(folder), status=status, error=error))
             for process in others:
                 process.kill()
-            os._exit(1)
+            os._exit(1)  # the main thread hangs in a collective operation, where no exception reaches it
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()

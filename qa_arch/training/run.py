@@ -119,6 +119,7 @@ class OpenRun:
                 self.record = replace(self.record, code=None)
         if self.take_over is not None:
             with suppress(FileNotFoundError):
+                # That of the run to replace: its folder may be renamed before this one begins.
                 self.written = (self.folder / RECORD).stat()
             return
         self.update()
@@ -132,7 +133,7 @@ class OpenRun:
         self.require_in_place()
         take_over, self.take_over = self.take_over, None
         if take_over is not None:
-            self.written = None
+            self.written = None  # take_over removes it
             take_over()
         self.record = replace(self.record, **changes)
         self.written = write_record(self.folder, self.record).stat()
@@ -169,7 +170,7 @@ class OpenRun:
             status: Status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
             self.record = replace(self.record, status=status, error=reason)
-            write_end(self.folder, self.record)
+            write_end(self.folder, self.record)  # before the traceback: a full disk may have no room for both
             with suppress(QaArchError):  # a disk that is still full must not hide the error
                 write_atomic(self.folder / TRACEBACK, traceback.format_exc())
             if (self.folder / LAST).exists():
@@ -325,7 +326,7 @@ def train_spans(run: OpenRun) -> None:
     predictor = task.predictor(config, parts)
     run.record = replace(run.record, threshold=Threshold(value=0.0, fitted_on="nothing"))
     steps = run.record.epochs[-1].step if run.record.epochs else None
-    for split in (CALIBRATION, DEV):
+    for split in (CALIBRATION, DEV):  # in this order: dev is scored at the threshold of calibration
         if split not in parts.sets:
             continue
         questions = parts.sets[split]
