@@ -252,6 +252,7 @@ class Collator:
         begin = len(table.template.before)
         longest_question = int(window.question.sum(1).max(initial=0))
         question_slice = slice(begin, begin + longest_question)
+        # -1 (no word), -2 and -3 equal neither a word nor each other.
         question = np.where(window.question & (folded >= 0), folded, -2)[:, None, question_slice]
         context = np.where((window.source >= 0) & ~window.question, folded, -3)[:, :, None]
         matches = context == question  # (B, T, Q): True only for a context and a question piece
@@ -318,11 +319,11 @@ def twin_windows(questions: QuestionSet, table: FeatureTable, likeness: float) -
     same position in the passage.
     """
     mates = np.full(len(table), -1)
-    begin = np.searchsorted(table.example, np.arange(len(questions) + 1))
+    begin = np.searchsorted(table.example, np.arange(len(questions) + 1))  # first window by question
     for answerable, unanswerable in twin_questions(questions, likeness).tolist():
         own, other = np.arange(*begin[[answerable, answerable + 1]]), begin[[unanswerable, unanswerable + 1]]
         if (with_answer := own[table.answerable[own]]).size:
             first = with_answer[0]
-            second = min(other[0] + first - own[0], other[1] - 1)
+            second = min(other[0] + first - own[0], other[1] - 1)  # a shorter question has fewer windows
             mates[first], mates[second] = second, first
     return mates

@@ -89,7 +89,7 @@ def _receive(url: str, part: Path, done: int, size: int) -> None:
             )
         with part.open("ab" if done else "wb") as file, watching(part.stem, "MB") as watch:
             watch(done / MB, size / MB)
-            while block := response.read(min(BLOCK, size - done)):
+            while block := response.read(min(BLOCK, size - done)):  # never more than was published
                 file.write(block)
                 done += len(block)
                 watch(done / MB, size / MB)

@@ -48,7 +48,7 @@ def wordpiece(pieces: Iterable[str]) -> PreTrainedTokenizerFast:
 def _byte_bpe(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = transformers.RobertaTokenizer().backend_tokenizer.pre_tokenizer
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())  # each call returns another order
     bpe.train_from_iterator(texts, _trainer(size, alphabet, [*BYTE_BPE_SPECIALS]))
     model = json.loads(bpe.to_str())["model"]
     merges: list = [tuple(pair) for pair in model["merges"]]
@@ -88,7 +88,7 @@ def _words(texts: list[str], size: int) -> PreTrainedTokenizerFast:
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Split(WORD, behavior="removed", invert=True)
     counts: Counter[str] = Counter()
-    for text in texts if size > len(specials) else ():
+    for text in texts if size > len(specials) else ():  # else no word gets a piece
         normalised = tokenizer.normalizer.normalize_str(text)
         counts.update(word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(normalised))
     frequent = _most_frequent(counts, size - len(specials), is_character=lambda piece: False)

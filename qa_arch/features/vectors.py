@@ -92,6 +92,7 @@ class WordVectors:
     def load(cls, folder: str | os.PathLike[str]) -> WordVectors:
         """Load the files of ``save``. Raises DataError if a file is missing or the two do not match."""
         try:
+            # Only a line feed ends a word, which may contain other line ends.
             words = (Path(folder) / WORDS).read_bytes().decode().split("\n")[:-1]
             matrix = load_file(Path(folder) / MATRIX)["vectors"]
         except (OSError, UnicodeDecodeError, SafetensorError, KeyError, TypeError) as error:
@@ -136,7 +137,7 @@ def file_vectors(config: Config, words: Collection[str]) -> WordVectors:
             "file": [str(path.resolve()), file.st_size, file.st_mtime_ns],  # hashing 5 GB takes seconds
             "settings": [settings.dim, settings.backend, settings.keep],
             "words": hashlib.sha256("\n".join(sorted(words)).encode()).hexdigest(),
-            "layout": 2,
+            "layout": 2,  # of ``_write_cached``
         }
         place = cache_file(folder, key_parts, ".vectors")
         selected = read_or_build(place, "word vectors", read=_read_cached, build=build, write=_write_cached)
@@ -263,7 +264,7 @@ def _from_text(
             if word in words_read:
                 continue
             if wanted is not None and len(words_read) < keep:
-                wanted.add(word.lower())
+                wanted.add(word.lower())  # looked up if the word itself is not there
             elif wanted is not None and word not in wanted:
                 continue
             words_read[word] = None
@@ -319,7 +320,7 @@ def _text_lines(path: Path, dim: int | None) -> Iterator[tuple[int, str, bytes]]
             if number <= header or not line:
                 continue
             first, _, numbers = line.partition(b" ")
-            if numbers.count(b" ") != width - 1:
+            if numbers.count(b" ") != width - 1:  # the word contains spaces, or the line is cut short
                 first, *fields = line.rsplit(b" ", width)
                 if len(fields) != width:
                     raise DataError(

@@ -223,6 +223,7 @@ def _distinct(questions: QuestionSet) -> tuple[list[str], Ints, Ints]:
     number of each question's passage and of its own text, stripped on the left."""
     number: dict[str, int] = {}
     contexts = [number.setdefault(e.context, len(number)) for e in questions.examples]
+    # As in run_qa: white space before a question, which some of SQuAD have, takes room from the passage.
     own = [number.setdefault(e.question.lstrip(), len(number)) for e in questions.examples]
     return list(number), np.array(contexts, np.int32), np.array(own, np.int32)
 
@@ -234,7 +235,7 @@ def _windows(offsets: Longs, context: Ints, room: Ints, stride: int) -> tuple[Lo
     excess = np.maximum(end - begin - room, 0)
     count = 1 + -(-excess // step)
     example = np.repeat(np.arange(len(context)), count)
-    nth = np.arange(len(example)) - np.repeat(np.cumsum(count) - count, count)
+    nth = np.arange(len(example)) - np.repeat(np.cumsum(count) - count, count)  # 0, 1, ... for each example
     token_start = begin[example] + nth * step[example]
     return example, token_start, np.minimum(token_start + room[example], end[example])
 
@@ -351,7 +352,7 @@ def assemble(table: FeatureTable, rows: Longs, width: int | None = None) -> Wind
         for nth, special in enumerate(specials):
             np.put_along_axis(ids, begin + nth, special.id, axis=1)
             np.put_along_axis(segments, begin + nth, special.segment, axis=1)
-    visible = table.char_end[source] > table.char_start[source]
+    visible = table.char_end[source] > table.char_start[source]  # not the null row, at -1
     return Window(
         ids=ids,
         mask=position < lengths,

@@ -104,7 +104,7 @@ def _columns(
     index = np.fromiter(map(vocabulary.__getitem__, words.surface), np.int32, len(words.surface))
     number = np.where(word < 0, -1, word - words.first[text])
     narrow = (column.astype(np.int32) for column in (pieces.ids, start - base, end - base, number))
-    return pieces.count, (*narrow, np.append(index, np.int32(-1))[word])
+    return pieces.count, (*narrow, np.append(index, np.int32(-1))[word])  # -1 selects the -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,6 +138,7 @@ def split(texts: Sequence[str]) -> Words:
         raise DataError(
             f"a text contains a lone surrogate after {near!r}: save the file as valid UTF-8"
         ) from error
+    # Each character that occurs is looked up once.
     present = np.zeros(int(codes.max()) + 1, bool)
     present[codes] = True
     kinds = np.zeros(len(present), np.uint8)
@@ -160,7 +161,7 @@ def _kind(character: str) -> int:
     if character.isspace():
         return _SPACE
     category = unicodedata.category(character)[0]
-    first = unicodedata.normalize("NFKD", character)[0]
+    first = unicodedata.normalize("NFKD", character)[0]  # the halfwidth voiced mark U+FF9E is a letter itself
     if unicodedata.category(first)[0] == "M" or _JAMO.match(first):
         return _MARK
     return _LETTER if character == "_" or category in "LN" else _SYMBOL
@@ -189,7 +190,7 @@ def fit(start: Longs, end: Longs, words: Words) -> tuple[Longs, Longs]:
     while (blank := (start < end) & words.space[end - 1]).any():
         end -= blank
     wide = np.flatnonzero(start < end)
-    following = np.append(start[wide[1:]], len(words.mark))
+    following = np.append(start[wide[1:]], len(words.mark))  # where the next piece begins
     while (grows := (end[wide] < following) & words.mark[end[wide]]).any():
         end[wide] += grows
     return start, end
@@ -204,9 +205,11 @@ def word_of(start: Longs, end: Longs, text: Longs, words: Words) -> Longs:
     if not len(words.start):
         return np.full(len(start), -1)
     first, last = words.first[text], words.first[text + 1] - 1
+    # The first word of the text that ends after the piece begins.
     after = np.clip(np.searchsorted(words.end, start, side="right"), first, np.maximum(last, first))
     after = np.minimum(after, len(words.start) - 1)
     before = after - (after > first)
+    # A piece of zero width counts as the character at its place.
     no_overlap = words.start[after] >= np.maximum(end, start + 1)
     previous_is_nearer = (
         no_overlap & (start - words.end[before] < words.start[after] - end) & (before < after)

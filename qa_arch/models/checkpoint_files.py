@@ -99,7 +99,7 @@ class ExportedSettings:
     def fits(self, config: Config) -> bool:
         """Whether threshold and confidence hold with ``config``: other windows or another decoding give null
         odds on another scale."""
-        features = replace(config.features, cache_dir=self.features.cache_dir)
+        features = replace(config.features, cache_dir=self.features.cache_dir)  # changes no score
         return (features, config.decode) == (self.features, self.decode)
 
 
@@ -147,7 +147,7 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
         files = CheckpointFiles(str(source), path, digest(path))
     elif _is_hub_id(str(source)):
         path = _download(str(source), revision)
-        files = CheckpointFiles(str(source), path, path.name)
+        files = CheckpointFiles(str(source), path, path.name)  # a snapshot is named after its commit
     else:
         raise RunError(f"{source}: no such folder, and not a hub id (OWNER/NAME)")
     if revision not in (None, files.revision):
@@ -230,7 +230,7 @@ def checkpoint_settings(
         lengths = ("max_length", "stride", "max_question")
         features |= {key: features[key] * max_tokens // longest for key in lengths}
     if exported is not None:
-        features |= asdict(exported.features) | {"cache_dir": features["cache_dir"]}
+        features |= asdict(exported.features) | {"cache_dir": features["cache_dir"]}  # of this machine
         decode = asdict(exported.decode)
     features |= changes.get("features", {})
     settings = {

@@ -112,7 +112,7 @@ def _session(path: Path) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 3  # errors alone
     options.enable_mem_pattern = False  # one plan per batch shape: 40% more memory, no gain in speed
     # Without VNNI the sum of two products of bytes can saturate; this makes it exact, where needed.
     options.add_session_config_entry("session.x64quantprecision", "1")

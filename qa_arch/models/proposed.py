@@ -160,7 +160,7 @@ class BertMatch(nn.Module):
         pooled = self.pool(states, mask) if self.pool else None
         if not self.residual:
             return states, pooled
-        rows = torch.cat([states, context.to(states.dtype)], dim=-1)
+        rows = torch.cat([states, context.to(states.dtype)], dim=-1)  # match states are fp32 under autocast
         matched = torch.zeros_like(states[:, 0]) if pooled is None else pooled
         return rows, torch.cat([matched, cls.to(states.dtype)], dim=-1)
 

@@ -139,7 +139,7 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     except LOADING_ERRORS as error:
         reason = first_line(error, BRIEF)
         raise UnavailableError(f"{source}: its weights cannot be read ({reason})") from error
-    untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]
+    untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]  # of the head
     if untrained:
         raise ConfigError(
             f"{source}: has no trained span head (its weights lack {untrained[0]}); train it with qa-arch"

@@ -68,9 +68,10 @@ def tokenizer_of(settings: EncoderSettings, texts: Iterable[str]) -> PreTrainedT
         name, setting = settings.tokenizer, "encoder.tokenizer"
     if not name:
         kind = TOKENIZERS.get(settings.family, "wordpiece")
+        # A passage recurs with each of its questions.
         return tokenizers.build(kind, list(dict.fromkeys(texts)), settings.vocabulary or 0)
     tokenizer = open_tokenizer(name, setting=setting)
-    if settings.family != WORDS:
+    if settings.family != WORDS:  # which have no [CLS]
         position_of_cls(f"{setting}={name}", tokenizer)
     return tokenizer
 
@@ -206,7 +207,7 @@ def load_weights(folder: Path, model: nn.Module) -> None:
                 raise RuntimeError(f"{name} holds {state[name].dtype}, not {own.dtype}")
         model.load_state_dict(state)
     except RuntimeError as error:
-        reason = str(error).splitlines()[-1].strip()
+        reason = str(error).splitlines()[-1].strip()  # the first one only names the class of the model
         raise RunError(f"{path}: does not fit the run's config: {reason}") from error
     if wrong := not_finite(model):
         raise RunError(f"{path}: is damaged ({wrong} is not finite); copy it again, or train the run again")

@@ -195,7 +195,7 @@ class Encoder(WithBackbone):
 
     def freeze(self, what: Freeze) -> Encoder:
         """Freeze ``"all"`` or ``"none"`` of the parameters; a number trains that many top layers."""
-        top = self.depth + 1 if what == "none" else 0 if what == "all" else what
+        top = self.depth + 1 if what == "none" else 0 if what == "all" else what  # + 1: embeddings
         if not isinstance(top, int) or not (what == "none" or 0 <= top <= self.depth):
             raise ConfigError(
                 f"encoder.freeze={what}: none, all, or how many top layers to train (1-{self.depth})"
@@ -257,7 +257,7 @@ class WordEncoder(nn.Module):
         self.register_buffer("empty", torch.empty(0), persistent=False)
         self.embedding = nn.Embedding(vocab_size, width, padding_idx=0) if width else None
         if self.embedding is not None:
-            nn.init.normal_(self.embedding.weight[1:], std=std or width**-0.5)
+            nn.init.normal_(self.embedding.weight[1:], std=std or width**-0.5)  # padding stays zero
 
     def forward(
         self,
@@ -340,7 +340,7 @@ def check_padding(backbone: PreTrainedModel, name: str) -> None:
     """Raise ConfigError if ``backbone`` reads a text differently next to padding; leaves it in eval mode."""
     real, pad = 4, max(backbone.config.pad_token_id or 0, 0)
     size = backbone.get_input_embeddings().weight.shape[0]
-    ids = (pad + 1 + torch.arange(real, device=backbone.device)[None]) % size
+    ids = (pad + 1 + torch.arange(real, device=backbone.device)[None]) % size  # any but padding
     alone, padded = (
         backbone.eval()(
             input_ids=nn.functional.pad(ids, (0, width), value=pad),
@@ -364,7 +364,7 @@ def class_of(config: PretrainedConfig) -> type[PreTrainedModel]:
     )
     if backbone_class is None:
         raise ConfigError(f"{config.model_type} is not an encoder: choose bert, roberta or the like")
-    return backbone_class[0] if isinstance(backbone_class, tuple) else backbone_class
+    return backbone_class[0] if isinstance(backbone_class, tuple) else backbone_class  # Funnel has two
 
 
 def without_pooler(backbone_class: type[PreTrainedModel]) -> dict[str, Any]:
@@ -376,7 +376,7 @@ def without_pooler(backbone_class: type[PreTrainedModel]) -> dict[str, Any]:
 def _layer_prefix(backbone: PreTrainedModel) -> str:
     """Name of the layer stack: the outermost ModuleList of the configured length."""
     config = backbone.config
-    lengths = {config.num_hidden_layers, getattr(config, "num_hidden_groups", None)}
+    lengths = {config.num_hidden_layers, getattr(config, "num_hidden_groups", None)}  # of ALBERT
     for name, module in backbone.named_modules():
         if isinstance(module, nn.ModuleList) and len(module) in lengths:
             return f"backbone.{name}"

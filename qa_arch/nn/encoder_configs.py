@@ -41,7 +41,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     },
     "all-mpnet-base-v2": {
         "model_type": "mpnet",
-        "max_position_embeddings": 514,
+        "max_position_embeddings": 514,  # 512 and two that are never read
         "layer_norm_eps": 1e-5,
         "type_vocab_size": 0,
     },
@@ -61,6 +61,7 @@ _CONFIGS: dict[str, dict[str, Any]] = {
 }
 """Family of each encoder, and its differences from transformers' default configuration."""
 
+# The empty owner is that of ids which once had none, such as bert-base-uncased.
 _OWNERS = {"", "google-bert", "albert", "FacebookAI", "distilbert", "sentence-transformers"}
 
 

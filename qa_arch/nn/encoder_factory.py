@@ -106,7 +106,7 @@ def build_encoder(
     encoder = Encoder(new_backbone(config) if is_random or on_meta else _load(name, config))
     if not on_meta:
         label = str(settings.family) if is_random else name
-        encoder.commit = None if is_random else commit_of(name)
+        encoder.commit = None if is_random else commit_of(name)  # after the download
         try:
             check_padding(encoder.backbone, f"encoder {label}")
         except LOADING_ERRORS as error:
@@ -183,9 +183,10 @@ def _random_config(
     given = {key: value for key, value in (sizes | variants).items() if value is not None}
     kwargs = {"model_type": family} | (known_config(base) or {}) | given
     if width is not None:
+        # Devlin et al. 2019, section 3: 4H.
         kwargs["hidden_dim" if family == "distilbert" else "intermediate_size"] = 4 * width
         if family in {"albert", "electra"}:
-            kwargs["embedding_size"] = min(width, 128)
+            kwargs["embedding_size"] = min(width, 128)  # Lan et al. 2020: E = 128
     register(family)
     try:
         config = transformers.AutoConfig.for_model(**kwargs)
@@ -236,6 +237,7 @@ def load_whole(
     with quiet_loading(), bounded(folder) if folder.is_dir() else nullcontext():
         model, report = model_class.from_pretrained(source, **options)
         matches = (_WRAPPERS.match(name) for name in report["unexpected_keys"])
+        # The shortest: a name without a wrapper shows that the model was not wrapped.
         prefix = min((match[0] if match else "" for match in matches), key=len, default="")
         if report["missing_keys"] and prefix:
             log.info(
@@ -258,7 +260,7 @@ def require_floats(folder: Path) -> None:
 
     Only buffers (``*_ids``) are integers. Raises SafetensorError or OSError for a damaged file.
     """
-    names = {WEIGHTS} if (folder / WEIGHTS).is_file() else set()
+    names = {WEIGHTS} if (folder / WEIGHTS).is_file() else set()  # before an index, as transformers
     if not names and (folder / INDEX).is_file():
         names = set(read_json(folder / INDEX, "fetch it again")["weight_map"].values())
     for path in (folder / name for name in names):

@@ -35,6 +35,7 @@ class WordFeatures(nn.Module):
         super().__init__()
         self.overlap_flag = overlap_flag
         self.vectors: nn.Parameter | Tensor | None
+        # A meta tensor has no values to check.
         if vectors is not None and vectors.device.type != "meta" and bool(vectors[0].any()):
             raise ValueError("row 0 of the word vectors is for unknown words and must be zero")
         if vectors is not None and train_vectors:
@@ -50,6 +51,7 @@ class WordFeatures(nn.Module):
         if self.vectors is not None:
             if vector is None:
                 raise ValueError("the model has word vectors, but the batch has no vector rows")
+            # With padding_idx row 0 gets no gradient, and so stays zero.
             parts.append(nn.functional.embedding(vector, self.vectors, padding_idx=0).to(x.dtype))
         if self.overlap_flag:
             parts.append(overlap[..., None].to(x.dtype))
@@ -63,7 +65,7 @@ def parameter_blocks(model: nn.Module) -> Parameters:
     """
     blocks = {name: sum(p.numel() for p in child.parameters()) for name, child in model.named_children()}
     features = [module for module in model.modules() if isinstance(module, WordFeatures)]
-    frozen = {id(table): table.numel() for module in features for table in module.buffers()}
+    frozen = {id(table): table.numel() for module in features for table in module.buffers()}  # once if shared
     return Parameters(
         total=sum(p.numel() for p in model.parameters()),
         trainable=sum(p.numel() for p in model.parameters() if p.requires_grad),

@@ -108,7 +108,7 @@ def neutral_null(scores: Float[Tensor, "B N"], mask: Bool[Tensor, "B N"]) -> Flo
     log 2 with the same gradient, that of "nothing" is log 2 with zero gradient. In decoding, null minus best
     span is then the verifier's log-odds minus the log probability of that span. 0 without a real score.
     """
-    total = fill(scores, mask, torch.finfo(scores.dtype).min).logsumexp(-1)
+    total = fill(scores, mask, torch.finfo(scores.dtype).min).logsumexp(-1)  # -inf: NaN gradients
     return fill(total, mask.any(-1), 0.0)
 
 

@@ -158,7 +158,7 @@ class TwinLoss(SpanLoss):
         if labels.twin is None:
             return loss
         value = self._odds(logits)
-        twins = labels.twin.clamp(min=0)
+        twins = labels.twin.clamp(min=0)  # without a twin any row, which counts 0 times below
         ranking = functional.softplus(self.twin_margin - value + value[twins])
         return loss + self.twin_weight * ranking * (labels.twin >= 0)
 
@@ -179,6 +179,7 @@ def cross_entropy(
     if not smoothing:
         return gold
     is_open = classes.isfinite()
+    # Log p of an excluded class is -inf, which would be the mean of any row that has one.
     spread = -classes.log_softmax(1).masked_fill(~is_open, 0.0).sum(1) / is_open.sum(1)
     return (1 - smoothing) * gold + smoothing * spread
 
@@ -217,7 +218,7 @@ class SequenceLoss:
         steps = torch.arange(logits.stop.shape[1], device=labels.start.device)
         length = torch.where(labels.answerable, labels.end - labels.start + 1, 0)[:, None]
         gold = labels.start[:, None] + steps
-        target = torch.where(steps < length, gold, logits.token.shape[2])
+        target = torch.where(steps < length, gold, logits.token.shape[2])  # the last choice is the stop
         chosen = log_choices(logits).gather(2, target[..., None].clamp(max=logits.token.shape[2]))[..., 0]
         # Tokens that cannot be part of an answer (of zero width) are skipped.
         counts = (steps <= length) & chosen.isfinite()

@@ -86,7 +86,7 @@ def put_steps(
     packed: Float[Tensor, "B S K"], mask: Bool[Tensor, "B T"], value: float
 ) -> Float[Tensor, "B S T"]:
     """``put`` for scores of several steps."""
-    position = (mask.cumsum(1) - 1).clamp(0, packed.shape[2] - 1)
+    position = (mask.cumsum(1) - 1).clamp(0, packed.shape[2] - 1)  # -1 before the first, masked below
     position = position[:, None].expand(-1, packed.shape[1], -1)
     return packed.gather(2, position).masked_fill(~mask[:, None], value)
 
@@ -98,7 +98,7 @@ def pool_words(
     first = first_pieces(mask, word)
     packed_mask = _prefix_mask(first.sum(1), mask.shape[1])
     K = packed_mask.shape[1]
-    unit = _flat((first.cumsum(1) - 1).clamp(0, K - 1), K)
+    unit = _flat((first.cumsum(1) - 1).clamp(0, K - 1), K)  # of other tokens any unit: they weigh 0
     # A mean over words of different length: sum and count by index, then divide.
     weight = mask.flatten().to(x.dtype)
     pieces = x.new_zeros(x.shape[0] * K).index_add(0, unit, weight)
@@ -108,6 +108,7 @@ def pool_words(
 
 def first_pieces(mask: Bool[Tensor, "B T"], word: Int[Tensor, "B T"]) -> Bool[Tensor, "B T"]:
     """True on the first real piece of each word; word numbers must increase along a row."""
+    # The last word so far, whatever is masked in between: a higher number is a new word.
     before = word.masked_fill(~mask, -1).cummax(1).values
     return mask & (word > torch.nn.functional.pad(before, (1, 0), value=-1)[:, :-1])
 

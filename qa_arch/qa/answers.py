@@ -76,7 +76,7 @@ def _documents(value: Any, check: Callable[[Any], tuple[str, ...]]) -> tuple[str
         return None
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise _fault(f"must be a list of strings, not {type(value).__name__}")
-    texts = check(value) if len(value) else ()
+    texts = check(value) if len(value) else ()  # an empty list gets our message, not pydantic's
     if not any(map(str.strip, texts)):
         raise _fault(NOTHING)
     return texts
@@ -304,7 +304,7 @@ class Answer:
         others = (f"{escape(plain(span.text))} ({span.confidence:.0%})" for span in self.alternatives)
         lines += [answered, *(f"<small>{other}</small>" for other in others)]
         lines += [f"<em>{self.warning}</em>"] if self.warning else []
-        return "".join(f'<div dir="auto">{line}</div>' for line in lines)
+        return "".join(f'<div dir="auto">{line}</div>' for line in lines)  # by line, for right-to-left texts
 
     def as_dict(self) -> dict[str, Any]:
         """All fields except the query, JSON-serialisable: infinite numbers become None."""
@@ -319,6 +319,7 @@ def sentence(text: str, start: int, end: int) -> tuple[str, str, str]:
 
     A side longer than ``MOST_CONTEXT`` is cut at a space and marked with "…". All three are ``plain``.
     """
+    # One character more on each side tells whether that side has to be cut.
     before, after = text[max(0, start - MOST_CONTEXT - 1) : start], text[end : end + MOST_CONTEXT + 1]
     ends = [match.end() for match in _SENTENCE_END.finditer(before)]
     if ends:

@@ -140,10 +140,11 @@ def nbest(ranking: Ranking) -> Iterator[tuple[str, list[dict[str, Any]]]]:
         ranking.end_logit.clip(-FINITE, FINITE).tolist(),
         strict=True,
     )
+    # The rows of a question follow those of the question before it: a single pass.
     for example, count in zip(ranking.examples, np.diff(ranking.offsets).tolist(), strict=True):
         candidates = []
         for row, start, end, probability, start_logit, end_logit in islice(columns, count):
-            text = example.context[start:end] if start >= 0 else ranking.texts[row]
+            text = example.context[start:end] if start >= 0 else ranking.texts[row]  # joined words
             logits = {"start_logit": start_logit, "end_logit": end_logit}
             candidates.append({"text": text, "probability": probability, **logits})
         yield example.id, candidates

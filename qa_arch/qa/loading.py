@@ -124,7 +124,7 @@ def load_predictor(
     _require_device(device)
     folder = Path(sources[0])
     options: Any = {"device": device, "precision": precision, "trust": trust}
-    members = {**options, "precision": given}
+    members = {**options, "precision": given}  # as asked, not as the first member has it
     try:
         match kind, record:
             case "ensemble", _ if len(sources) > 1:

@@ -239,7 +239,7 @@ def _check_complete(
 def _lowest_null(spans: SpanCandidates, example: np.ndarray, questions: int) -> tuple[np.ndarray, np.ndarray]:
     """(Q,) start and end logit of "no answer" in the window of its lowest score; +inf without windows."""
     order = np.lexsort((spans.null, example))
-    present, first = np.unique(example[order], return_index=True)
+    present, first = np.unique(example[order], return_index=True)  # its first row has its lowest null
     halves = np.full((2, questions), np.inf, dtype=np.float32)
     halves[:, present] = spans.null_start[order[first]], spans.null_end[order[first]]
     return halves[0], halves[1]

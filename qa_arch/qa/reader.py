@@ -118,7 +118,7 @@ class Reader:
             raise ConfigError(f"max_question: {max_question!r} is not a whole number")
         windows, specials = self.config.features, probe(self.tokenizer, self.segments).specials
         longest = _longest_window(self.model, windows.max_length, windows.max_length + max_question)
-        largest = longest - specials - windows.stride - 1
+        largest = longest - specials - windows.stride - 1  # a window advances by one token at least
         if not windows.max_question <= max_question <= largest:
             raise ConfigError(
                 f"max_question: {max_question} is out of range; give at least {windows.max_question}, the"
@@ -240,6 +240,7 @@ class Reader:
             questions = question_set("questions", examples, "2.0")
             table = self.table(questions, cache=False)
             ranking = self.rank(questions, table=table, decode=decode)
+            # The same in all windows of a question.
             cut = dict(zip(table.example.tolist(), table.question_cut.tolist(), strict=True))
             for row, prediction in enumerate(ranking.predictions()):
                 predictions[int(prediction.id)] = replace(prediction, question_cut=cut[row])
@@ -340,7 +341,7 @@ class Reader:
         longest = min(query.max_answer_tokens or default.max_answer_tokens, max_length)
         several = query.distinct and query.top_k > 1
         # Overlapping spans are dropped later, so several distinct ones need more candidates.
-        n_best = query.top_k * CANDIDATES_PER_SPAN if several else query.top_k + 1
+        n_best = query.top_k * CANDIDATES_PER_SPAN if several else query.top_k + 1  # one for the null
         n_best = min(n_best, max_length * longest) if default.search == "band" else 0
         return replace(default, n_best=max(default.n_best, n_best), max_answer_tokens=longest)
 
@@ -357,7 +358,7 @@ class Reader:
                     spans.append(Span(span.text, span.start, span.end, document, span.score, confidence))
                 else:
                     null_confidences.append(confidence)
-        spans.sort(key=lambda span: -span.confidence)
+        spans.sort(key=lambda span: -span.confidence)  # stable: ties stay in the order of documents and ranks
         # Each document abstains by its own null odds; the best span comes from those that do not.
         answered = {document for document, prediction in enumerate(predictions) if prediction.at(threshold)}
         best = next((span for span in spans if span.document in answered), None)

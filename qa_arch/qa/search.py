@@ -58,6 +58,7 @@ def best_spans(
         chosen = torch.zeros_like(start, dtype=torch.bool).scatter_(1, _stable_topk(start, 1)[1], True)
         first, last, score = _band(start.masked_fill(~chosen, NEG_INF), end, max_answer_tokens, k)
     unused = score == NEG_INF
+    # An unused pair of the band may end beyond the window, where nothing can be gathered.
     first, last = first.masked_fill(unused, 0), last.masked_fill(unused, 0)
     padding = (0, k - score.shape[1])  # to k ranks
     tokens = (pad(x, padding).to(torch.int32) for x in (first, last))

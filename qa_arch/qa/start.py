@@ -115,6 +115,7 @@ def unseen_titles(
         )
     evaluated = {split: questions for split, questions in sets.items() if split != TRAIN}
     for split, questions in {**evaluated, **closed_dev(data)}.items():
+        # What the runs were calibrated on may calibrate again, but is not unseen as dev.
         known: Any = frozenset(trained if split == CALIBRATION else seen)
         require_disjoint(**{f"the training data of {name}": known, split: questions})
     return tuple(sorted(seen.difference(*(questions.titles for questions in sets.values()))))
@@ -208,6 +209,7 @@ class Teacher:
 
         if cache_dir is None:
             return build()
+        # The vocabulary, too, as a teacher may look up word vectors.
         windows = hashlib.sha256(json.dumps([asdict(table.template), table.vocabulary]).encode())
         for name in array_names():
             windows.update(np.ascontiguousarray(getattr(table, name)).data)
@@ -296,13 +298,14 @@ class SoftTargets:
         """(B, T) index in ``columns`` of every token of these windows, and (B, T) whether it is context."""
         offset = torch.arange(width) - self.context_at[rows, None]
         inside = (offset >= 0) & (offset < (self.begin[rows + 1] - self.begin[rows])[:, None])
-        return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside
+        return (self.begin[rows, None] + offset).masked_fill(~inside, 0), inside  # any, where unused
 
     def _size(self, name: str) -> int:
         return int(self.begin[-1]) if name in TOKEN_COLUMNS else len(self.context_at)
 
     def write(self, path: Path) -> None:
         """Write the logits for ``read``."""
+        # As precise as a Python float, to be read back unchanged.
         weight = torch.tensor(self.verifier_weight, dtype=torch.float64)
         write_sealed(path, save({**self.columns, "verifier_weight": weight}))
 

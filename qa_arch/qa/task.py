@@ -261,6 +261,7 @@ def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, flo
         fitted, forced_f1 = scored[CALIBRATED], spans.metric("HasAns_f1")
         auroc = answerable_auroc(questions, answers)
         scores = {"exact": fitted.exact, "f1": fitted.f1, "threshold_0_f1": scored[THRESHOLD_0].f1}
+        # A split with questions of a single kind lacks one of the two.
         scores |= {"forced_f1": forced_f1, "auroc": auroc, "forced_auc": (forced_f1 or 0.0) + (auroc or 0.0)}
     return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
