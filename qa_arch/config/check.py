@@ -112,7 +112,7 @@ def suggest_setting(name: str, known: typing.Iterable[str]) -> str:
             return f" (did you mean '{section}.{near}'?)"
         return f"; if the class of {section} takes it, add it to its YAML, or write +{name}=..."
     same = [setting for setting in known if setting.rpartition(".")[2] == name.rpartition(".")[2]]
-    near = _nearest(name, same, cutoff=0.0) or _nearest(name, known)
+    near = _nearest(name, same, cutoff=0.0) or _nearest(name, known)  # the key itself is right
     if near is None:
         sections = dict.fromkeys(setting.partition(".")[0] for setting in known)
         return f" (known: {', '.join(sections)}; qa-arch list settings shows all)"
@@ -146,7 +146,7 @@ def from_mapping(schema: type[T], value: Any, where: str = "") -> T:
         missing = [
             f.name
             for f in fields(schema)  # type: ignore[arg-type]
-            if f.name not in arguments and f.default is f.default_factory
+            if f.name not in arguments and f.default is f.default_factory  # both are MISSING
         ]
         raise ConfigError(f"{where or 'config'}: missing {', '.join(missing) or error}") from error
 
@@ -161,7 +161,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
     origin = get_origin(hint)
     if origin is Annotated:
         base, *notes = get_args(hint)
-        if MEASURED in notes and isinstance(value, float):
+        if MEASURED in notes and isinstance(value, float):  # NaN, too, which is refused below
             return value
         value = convert(base, value, where)
         for note in notes:
@@ -214,9 +214,9 @@ def _union(hints: tuple[Any, ...], value: Any, where: str) -> Any:
 def _scalar(hint: Any, value: Any, where: str) -> Any:
     if hint is Any or not isinstance(hint, type):  # other types are not checked
         return value
-    if hint is float and type(value) is int and abs(value) < 2**1023:
+    if hint is float and type(value) is int and abs(value) < 2**1023:  # which a float can hold
         return float(value)
-    fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))
+    fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))  # a bool is an int
     if not fits or (hint is float and not math.isfinite(value)):
         raise ConfigError(f"{where}: expected {type_name(hint)}, got {short(value)}")
     return value

@@ -462,7 +462,7 @@ def merge(
     assert isinstance(plain, dict)
     refuse_ignored_encoder(overrides, plain.get("encoder"))
     before = {str(key): value for key, value in plain.items()}
-    if machine is not None:
+    if machine is not None:  # of a sweep, which has composed them for its points
         return with_machine(before, machine, MACHINE)
     merged = with_machine(before, _compose_once(tuple(typed), config_dir), typed)
     if lost := lost_logger(before, merged, typed):
@@ -472,7 +472,7 @@ def merge(
     return merged
 
 
-@cache
+@cache  # for the points of a sweep that is resumed
 def _compose_once(overrides: tuple[str, ...], config_dir: str | None) -> dict[str, Any]:
     return compose(overrides, config_dir)
 

@@ -20,7 +20,7 @@ SUITES = "suite"
 def conf_folder() -> Path:
     """Folder with ``train.yaml`` and the config groups."""
     package = Path(__file__).resolve().parent.parent
-    for folder in (package.parent / "conf", package / "conf"):
+    for folder in (package.parent / "conf", package / "conf"):  # of a checkout, of a wheel
         if (folder / "train.yaml").is_file():
             return folder
     raise ConfigError(

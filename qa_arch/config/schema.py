@@ -360,6 +360,7 @@ def with_sections(core: type[T]) -> type[T]:
     """Add the sections that extras register to a dataclass; a config that states nothing there has None."""
     known = [item.name for item in fields(core)]  # type: ignore[arg-type]
     added = [(name, section | None, None) for name, section in from_extras("sections", known).items()]
+    # Pickle finds the class of a config by these names, which are then those of the new class.
     origin = {name: getattr(core, name) for name in ("__doc__", "__module__", "__qualname__")}
     return make_dataclass(core.__name__, added, bases=(core,), frozen=True, namespace=origin)
 
@@ -464,7 +465,7 @@ def default_loss(model: Mapping[str, Any]) -> Mapping[str, Any]:
 def validate(raw: Any) -> Config:
     """Convert to a typed config, and check rules across several settings."""
     config = from_mapping(Config, raw)
-    if problem := next(_problems(config), None):
+    if problem := next(_problems(config), None):  # the first: later rules rely on earlier ones
         raise ConfigError(problem)
     trainer = config.trainer
     if isinstance(trainer.devices, int) or trainer.global_batch is None:  # else the run divides it
@@ -543,7 +544,7 @@ def divide_batch(trainer: Trainer, devices: int | Literal["auto"]) -> Trainer:
     if total is not None and devices != "auto":
         size = trainer.batch_size or total // (devices * trainer.accumulate)
         passes = total // (devices * size) if size else 0
-        if passes * size * devices != total or trainer.accumulate not in (1, passes):
+        if passes * size * devices != total or trainer.accumulate not in (1, passes):  # 1: not set
             raise ConfigError(
                 f"trainer.global_batch: {total} cannot be divided with trainer.devices={devices},"
                 f" trainer.batch_size={trainer.batch_size} and trainer.accumulate={trainer.accumulate}; set"
@@ -624,7 +625,7 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
     """
     named = {key_of(word): word.partition("=")[2] for word in overrides}
     sources = {f"data.{split}": data.get(split) for split in ("train", "calibration", "dev")}
-    typed = [key for key in sources if named.get(key, "null") != "null"]
+    typed = [key for key in sources if named.get(key, "null") != "null"]  # null names no source
     others = {} if "data" in named else sources
     if "data.train" in typed and "debug" not in named:
         others = {**others, "data.train_questions": data.get("train_questions")}

@@ -47,8 +47,8 @@ def read_null_scores(path: str | Path) -> PredictionFile:
 
     def is_number(value: Any) -> bool:
         if type(value) is int:
-            return abs(value) <= sys.float_info.max
-        return type(value) is float and value == value
+            return abs(value) <= sys.float_info.max  # a larger one is no float
+        return type(value) is float and value == value  # not NaN
 
     file = _read(path, 'an object {"question id": number}')
     return _checked(file, is_number, "no-answer score", "a number")
@@ -186,7 +186,7 @@ def read_answers(
         raise DataError(
             f"{path}: {_abbreviated(missing)} without an answer; complete it, or use --missing empty"
         )
-    known = {id_: float(odds.get(id_, math.inf)) for id_ in ids} if odds else None
+    known = {id_: float(odds.get(id_, math.inf)) for id_ in ids} if odds else None  # inf: an empty answer
     return Answers(form, {id_: texts.get(id_, "") for id_ in ids}, known, len(missing), len(unknown))
 
 

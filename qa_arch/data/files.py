@@ -91,6 +91,7 @@ def _saved_files(path: str, folder: Path) -> list[Path]:
     state = load(folder / "state.json") if (folder / "state.json").is_file() else None
     files = state.get("_data_files") if isinstance(state, dict) else None
     try:
+        # In this folder, whatever the paths say.
         return [folder / Path(file["filename"]).name for file in files or ()]
     except (KeyError, TypeError):
         raise DataError(f"{path}: its state.json does not list its files; save the set again") from None
@@ -135,6 +136,7 @@ def load(path: Path) -> Any:
         raise DataError(f"{path}: the file is empty; fetch or write it again")
     first, _, rest = text.partition("\n")
     named_lines = path.name.removesuffix(".gz").endswith((".jsonl", ".ndjson"))
+    # Where the first of several lines is a whole object, all of them are, whatever the file is called.
     if named_lines or (rest.strip() and _is_object(first)):
         return Lines(json_lines(path, text))
     return _parse_json(path, text)
@@ -176,7 +178,7 @@ def csv_rows(
     Raises DataError for invalid CSV, for a row that is longer than the header or too short, for a name that
     two columns have, and for missing ``columns`` with ``remedy`` appended.
     """
-    header = io.StringIO(text, newline=None).readline()
+    header = io.StringIO(text, newline=None).readline()  # up to a line end of any kind
     separator = max(_SEPARATORS, key=header.count)  # a comma unless the header has more of another
     rows = csv.DictReader(io.StringIO(text, newline=""), restval=None, strict=True, delimiter=separator)
     try:
@@ -186,7 +188,7 @@ def csv_rows(
         if twice := [name for name, count in Counter(rows.fieldnames or ()).items() if name and count > 1]:
             raise DataError(f"{path}: has several columns {', '.join(twice)}; keep one of each name")
         for row in rows:
-            if any(row.pop(None, ())):
+            if any(row.pop(None, ())):  # cells beyond the header; empty ones do no harm
                 fault = f"more cells than columns; quote cells that contain {_SEPARATORS[separator]}"
                 raise DataError(f"{path}: line {rows.line_num}: {fault}")
             if cut := [name for name in columns if row[name] is None]:
@@ -202,7 +204,7 @@ def read_text(path: Path) -> str:
     """Read a UTF-8 file, plain or gzip. Raises DataError."""
     try:
         data = read_unpacked(path)
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")  # with or without a byte order mark
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise DataError(

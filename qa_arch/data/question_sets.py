@@ -202,6 +202,7 @@ def _gold(answer: Any, context: str, use: Use) -> Gold | None:
     text, start = _text(answer, "text", "."), _as_integer(answer.get("answer_start"))
     if type(start) is int and start >= 0 and context.startswith(text, start):
         return Gold(text, start)
+    # A lookahead also finds occurrences that overlap; three are enough to name.
     offsets = [match.start() for match in islice(re.finditer(f"(?={re.escape(text)})", context), 3)]
     if start is None and len(offsets) == 1:
         return Gold(text, offsets[0])
@@ -270,6 +271,7 @@ def build(
 
 def passage_title(context: object) -> str:
     """Title for a passage without an article: the start of its hash, so that equal passages share it."""
+    # A lone surrogate is refused later, where its place is known.
     return hashlib.sha256(str(context).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+# Possessive and bounded: a text of nothing but marks takes linear time.
 _END = re.compile(r"""(?<![.!?])[.!?]++["'”’)\]]*(?:\[[^\]\s]{0,40}\])*(?=\s+["'“‘(\[]?[^\W_a-z])|\n+""")
 """End of a sentence: its mark, closing quotes, brackets and footnotes, followed by white space and a capital,
 a digit or an opening quote or bracket; or a line break."""

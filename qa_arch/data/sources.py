@@ -224,7 +224,7 @@ def portable(source: str) -> str:
     Schemes, including those of a corpus (``squad:FILE``), and relative paths are unchanged. Raises DataError
     for a path outside both.
     """
-    prefix = re.match(r"\w+:(?=[\w/.])(?!//)", source)
+    prefix = re.match(r"\w+:(?=[\w/.])(?!//)", source)  # not that of a URL
     if prefix:
         return f"{prefix[0]}{portable(source[prefix.end() :])}"
     path = Path(source)

@@ -244,7 +244,7 @@ def _balance(parts: dict[str, list[str]], sizes: Mapping[str, int], fractions: M
     total = sum(sizes.values())
     while True:
         surplus = {name: sum(map(sizes.__getitem__, parts[name])) - fractions[name] * total for name in parts}
-        best, step = 1e-6, None
+        best, step = 1e-6, None  # less is rounding, by which steps could go round for ever
         for source, target in permutations(parts, 2):
             gap = surplus[source] - surplus[target]
             for moved, returned in _steps(parts[source], parts[target], sizes) if gap > 0 else ():

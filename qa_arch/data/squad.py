@@ -103,7 +103,7 @@ def _passage(
     shared = {"title": f"{dataset} {passage_title(record.get('context'))}"}
     shared |= {"context": record["context"]} if "context" in record else {}
     for index, question in enumerate(questions):
-        raw = RawQuestion(f"{line}, qas[{index}]", {})
+        raw = RawQuestion(f"{line}, qas[{index}]", {})  # names a fault before its fields are known
         try:
             if not isinstance(question, dict):
                 raise RecordError("", wrong_type(question, dict))
@@ -218,6 +218,7 @@ def _read_file(path: Path, use: Use) -> tuple[str, bool, Questions]:
         is_table = path.name.removesuffix(".gz").endswith((".csv", ".tsv"))
         value = Lines(_csv_records(path, use)) if is_table else load(path)
     first = value[0][1] if isinstance(value, Lines) and value else None
+    # MRQA's first line, whatever the file is called.
     if isinstance(first, dict) and first.keys() == {"header"}:
         return str(path), False, mrqa_questions(path, value, use)
     return questions_in(value, str(path))
@@ -236,7 +237,7 @@ def questions_in(value: Any, place: str) -> tuple[str, bool, Questions]:
             raise DataError(f"{place}: is {layout.refused}, which is not read; {_EXPECTED}")
     if records and not any(layouts) and not is_squad:
         raise DataError(f"{place}: holds {clip(records[0][1])}, not a SQuAD set; {_EXPECTED}")
-    other = _ARTICLE if is_squad else _RECORD
+    other = _ARTICLE if is_squad else _RECORD  # as which a faulty record is reported
     questions = (
         (layout or other).questions(position, record, not version_two)
         for (position, record), layout in zip(records, layouts, strict=True)

@@ -72,6 +72,7 @@ def _value(text: str, *parts: str) -> Value:
 
 def split_of(word: str) -> Split:
     """The split in which a name word may be used, by checksum, so that the vocabularies are disjoint."""
+    # A checksum, as hash() gives a text another number in each process.
     return _SPLIT_OF_BUCKET[zlib.crc32(word.encode()) % len(_SPLIT_OF_BUCKET)]
 
 
@@ -409,7 +410,7 @@ def single_subject(rng: Random, names: Names) -> Passage:
     denied = rng.random() < _DENIED_SHARE
     facts = draw_facts(rng, names, [(subject, stated) for stated in draw_relations(rng, type_, 3 + denied)])
     if denied:
-        facts[-1] = replace(facts[-1], denied=True)
+        facts[-1] = replace(facts[-1], denied=True)  # not the first, whose opposite is asked for
     return compose_passage(rng, names, (subject,), facts)
 
 
@@ -440,7 +441,7 @@ def compose_passage(
     sentences = [f"{subject.name} is a {subject.trait} {subject.noun}." for subject in subjects]
     order: list[Fact | None] = [*facts, None] if rng.random() < _FILLER_SHARE else [*facts]
     rng.shuffle(order)
-    length = sum(len(sentence) + 1 for sentence in sentences)
+    length = sum(len(sentence) + 1 for sentence in sentences)  # where the next sentence begins
     placed = []
     for fact in order:
         if fact is None:
@@ -493,7 +494,7 @@ def _ask(rng: Random, passage: Passage, *, paraphrase: bool) -> list[Question]:
         for fact in rng.sample(facts, min(ANSWERABLE, len(facts)))
     ]
     unanswerable: dict[str, Question] = {}
-    for kind in rng.sample(_KINDS, len(_KINDS)) * 2:
+    for kind in rng.sample(_KINDS, len(_KINDS)) * 2:  # twice: a question may be drawn that was drawn before
         if len(unanswerable) == UNANSWERABLE:
             break
         if options := list(_unanswered(passage, kind)):
