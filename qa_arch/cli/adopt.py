@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibration = "fit null threshold and confidence on this set, of other articles than are scored"
     add("--calibration", nargs="+", metavar="SOURCE", help=calibration)
     add_options(parser, "--on-error", "--language")
-    parser.set_defaults(on_error=None)
+    parser.set_defaults(on_error=None)  # tells whether it was given
     group = parser.add_argument_group("models")
     add = group.add_argument
     add("--decode", metavar="NAME", help="decode as in conf/decode/NAME.yaml")

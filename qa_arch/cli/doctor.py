@@ -87,7 +87,7 @@ def dependencies() -> Iterator[Check]:
 
     yield Check("python", True, f"{platform.python_version()} at {sys.executable}", needed=True)
     for requirement in map(Requirement, metadata.requires("qa-arch") or ()):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):  # of an extra
             continue
         try:
             version = metadata.version(requirement.name)

@@ -143,6 +143,7 @@ def _score_files(args: argparse.Namespace) -> int:
     )
     values = scores.flat()
     texts = final_texts(questions, predictions.values, odds, threshold)
+    # A question without a prediction is no abstention.
     answered = [(e.answerable, not texts[e.id]) for e in questions.examples if e.id in texts]
     if fact := abstention_warning(*zip(*answered, strict=True)):
         _say(f"warning: {fact}; has the system learned to answer?")
@@ -193,6 +194,7 @@ def _score_run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"--data: {source} has no dev set of its own, nor training data; name the set to score"
         )
+    # These import torch: what is wrong so far is told without it.
     with gc_disabled():
         from qa_arch.adopt import adopt_model
         from qa_arch.evaluation import Permission, evaluate_run
@@ -202,7 +204,7 @@ def _score_run(args: argparse.Namespace) -> int:
         _, loaded = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))
     scored, split = evaluate_run(
         folder,
-        lambda: loaded or load(),
+        lambda: loaded or load(),  # adopting a checkpoint may have loaded it
         partial(watching, "predicting", "rows"),
         data=args.data,
         language=args.language,

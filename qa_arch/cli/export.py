@@ -40,9 +40,9 @@ def run(args: argparse.Namespace) -> int:
     if args.to == "onnx":
         require_packages("onnx", "--to onnx")
     require_runs([args.run_folder])
-    if args.push:
+    if args.push:  # before a model is loaded
         hub.require_upload(args.push, dry=args.dry_run)
-    loading = {**vars(args), "device": "cpu", "precision": "fp32"}
+    loading = {**vars(args), "device": "cpu", "precision": "fp32"}  # --precision is that of the graph
     predictor, out = open_reader([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
     if "onnx" in predictor.library:
         raise ConfigError(f"{args.run_folder}: is a graph, or holds one; export the runs that were trained")

@@ -96,10 +96,10 @@ def main(argv: list[str] | None = None) -> int:
     if "_ARGCOMPLETE" in os.environ:
         _complete()
     arguments = list(sys.argv[1:] if argv is None else argv)
-    args = argparse.Namespace(debug="--debug" in arguments)
+    args = argparse.Namespace(debug="--debug" in arguments)  # before anything can fail
     try:
         code = _run(arguments, args)
-        sys.stdout.flush()
+        sys.stdout.flush()  # here, where a closed pipe or a full disk is told in one line
         return code
     except KeyboardInterrupt:
         return _fail("interrupted", INTERRUPTED)

@@ -105,6 +105,7 @@ def _official_files(args: argparse.Namespace) -> int:
     if threshold is None:
         threshold = threshold_on(questions, predictor.null_threshold)
     with watching("predicting", "questions") as watch:
+        # Lazy: the model runs while the files are written, below.
         parts = predictor.rank_parts(questions, batch_size=args.batch_size, watch=watch)
         with hold(Path(args.out), "folder"):
             abstained = write_parts(args.out, parts, threshold)
@@ -140,7 +141,7 @@ def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
     parts += [f"{summary.before:,} of them from an earlier call"] if summary.before else []
     parts += [f'{summary.problems:,} left out (see their "error")'] if summary.problems else []
     parts += [f'{counted(summary.cut, "question")} cut (see their "question_cut")'] if summary.cut else []
-    print(", ".join(parts), file=sys.stderr if args.out == "-" else sys.stdout)
+    print(", ".join(parts), file=sys.stderr if args.out == "-" else sys.stdout)  # not among the answers
     return 0
 
 

@@ -126,6 +126,7 @@ def run_tables(args: argparse.Namespace) -> int:
         return 0
     per_run = args.per_run or not {"seed", "run"}.isdisjoint(args.columns or ())
     tables = _recorded_tables(roots, args.columns, per_run)
+    # These two print every key of a row, not only those of the columns.
     if args.columns and args.format in ("csv", "json"):
         for place, table in enumerate(tables):
             keys = [key for column in table.columns for key in column.parts or (column.key,)]
@@ -268,7 +269,7 @@ def run_compare(args: argparse.Namespace) -> int:
         settings_table(a, b),
         changed_table(a, b, split=args.split, top=20 if args.top is None else args.top, questions=questions),
     ]
-    print_table(*(table for table in tables if table.rows), form=args.format)
+    print_table(*(table for table in tables if table.rows), form=args.format)  # settings may be equal
     return 0
 
 
@@ -360,7 +361,7 @@ def run_show(args: argparse.Namespace) -> int:
         raise RunError(f"--split: {folder} was not scored on '{args.split}' (scored: {known})")
     split = args.split or record.shown_split
     questions = open_scored(args.data, record, split) if args.data else None
-    run_folder = folder.parent if folder.name == RECORD else folder
+    run_folder = folder.parent if folder.name == RECORD else folder  # RUN may name the record
     result, note, measure = None, None, record.measure(split)
     if measure is not None and is_squad(measure.protocol):
         try:
@@ -431,6 +432,7 @@ def run_report(args: argparse.Namespace) -> int:
     problems: list[str] = []
     runs = find_runs(args.runs or ["runs"], unreadable=problems)
     facts = [facts for _, record in runs for facts in record.data.values()]
+    # A set whose faulty records a run has left out is opened as that run did.
     on_error: OnError = "skip" if any(split.skipped for split in facts) else "raise"
     if not args.data:
         refuse_options(args, ("language",), "is that of --data; recorded scores keep theirs")

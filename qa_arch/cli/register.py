@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     folder = use_config_dir(args.config_dir, args.trust)
     configs = _compose(args.plan, arms, seeds, folder)
     (first, *_) = configs[next(iter(arms))].values()
-    sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))
+    sets = load_sets(replace(first, data=replace(first.data, open_dev=True)))  # for its fingerprint
     firsts = {name: asdict(next(iter(arm.values()))) for name, arm in configs.items()}
     packages = {own: it for config in firsts.values() for own, it in provenance.own_packages(config).items()}
     if absent := [name for name, places in packages.items() if not places]:
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     }
     first_arms: dict[str, str] = {}
     for name, by_seed in runs.items():
+        # One seed suffices: the arms have the same.
         if (other := first_arms.setdefault(by_seed[str(seeds[0])], name)) != name:
             raise ConfigError(f"{args.plan}: arms {other} and {name} have the same settings; leave one out")
     target = args.plan.parent / REGISTERED

@@ -139,7 +139,7 @@ def refuse_options(args: argparse.Namespace, names: Sequence[str], reason: str) 
     """Raise ConfigError for the first option of ``names`` that is given on the command line."""
     for name in names:
         value = getattr(args, name, None)
-        if value is not None and value is not False and value != []:
+        if value is not None and value is not False and value != []:  # 0 is a value
             raise ConfigError(f"--{name.replace('_', '-')} {reason}")
 
 
@@ -155,7 +155,7 @@ def keep_inputs(args: argparse.Namespace, *paths: str | None) -> None:
     own = (RECORD, CONFIG, PREDICTIONS)
     read = [Path(run) / name for run in as_list(getattr(args, "run_folder", None) or ()) for name in own]
     read += [*map(Path, filter(None, paths)), *(files(data) if data else ())]
-    if any(path.exists() and out.samefile(path) for path in read):
+    if any(path.exists() and out.samefile(path) for path in read):  # also through a link
         raise ConfigError(f"--out {out}: writing it would overwrite what is read; name another file")
 
 
@@ -233,7 +233,7 @@ def next_steps(runs: Runs, options: Sequence[str] = ()) -> list[str]:
     from qa_arch.records import CALIBRATION, DEV
     from qa_arch.results.systems import group_by_system
 
-    split = DEV if all(DEV in record.scores for record in scored.values()) else CALIBRATION
+    split = DEV if all(DEV in record.scores for record in scored.values()) else CALIBRATION  # else held out
     split_option = [] if split == DEV else ["--split", split]
     points = {folder: record.compared_point(split) for folder, record in scored.items()}
     best = max(scored, key=lambda folder: float((point.f1 if (point := points[folder]) else 0.0) or 0.0))

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     )
     bound = bind(args.host, args.port)  # fails on a port in use before models are loaded
     models = {
-        name if named.count(name) == 1 else folder: open_reader([folder], args)
+        name if named.count(name) == 1 else folder: open_reader([folder], args)  # names may recur
         for name, folder in zip(named, args.run_folder, strict=True)
     }
     print(*models, sep="\n")

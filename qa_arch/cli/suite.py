@@ -89,7 +89,7 @@ def _open_set(name: str, entry: SetFile) -> SuiteSet:
     )
     passages = np.array(questions.passage_numbers) if entry.unit == "passage" else None
     numbers = np.array(questions.contrast_numbers)
-    contrasts = numbers if len(np.unique(numbers)) < len(numbers) else None
+    contrasts = numbers if len(np.unique(numbers)) < len(numbers) else None  # None: no question has any
     return SuiteSet(name, SplitFacts.of(questions), entry.unit, passages, contrasts, entry.published)
 
 
@@ -109,7 +109,7 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
         from qa_arch.evaluation import evaluate_run
 
     for folder, names in missing.items():
-        load = cache(partial(open_predictor, [str(folder)], args))
+        load = cache(partial(open_predictor, [str(folder)], args))  # once for all of its sets
         for name in names:
             pair = f"{folder} on {name}"
             log.info("scoring %s", pair)

@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if missing is not None:
         from qa_arch.config.compose import to_yaml
 
-        print("---\n".join(to_yaml(job.raw) for job in planned), end="", flush=True)
+        print("---\n".join(to_yaml(job.raw) for job in planned), end="", flush=True)  # before the log
         for job in planned:
             log.info("%s: %s", job.folder, _brief(job.config))
     trainer, given = planned[0].config.trainer, "trainer.epochs" in map(key_of, args.overrides)
@@ -93,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
         logging.getLogger("qa_arch").setLevel(logging.WARNING)
         jobs.follow(planned[0])
         return 0
-    log_errors = len(planned) > 1 and not args.debug
+    log_errors = len(planned) > 1 and not args.debug  # one that fails does not stop the others
     records = [jobs.train(job, log_errors=log_errors) for job in planned]
     _print_results(planned, records, compared=bool(args.models))
     return 0 if all(record.status == "ok" for record in records) else 1

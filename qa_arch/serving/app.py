@@ -228,7 +228,7 @@ class Batcher:
         self.reader, self.options = reader, options
         self.size = 0
         """Queries waiting or being answered."""
-        self._lock = Lock()
+        self._lock = Lock()  # the thread of an attention releases its slot, too
         self._name, self._queue = name, telemetry.queue.labels(name)
         self._thread = ThreadPoolExecutor(1)
         self._processor: AsyncBatchProcessor[_Item, Answer | Exception] = AsyncBatchProcessor(
@@ -324,12 +324,13 @@ def create_app(models: Mapping[str, Reader], options: ServiceOptions | None = No
         title="qa_arch",
         version=version("qa-arch"),
         summary="Extractive question answering: a span of the text, or no answer.",
-        docs_url=None,
+        docs_url=None,  # FastAPI's pages load their scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,  # a redirect would leave a proxy's https and prefix
     )
     app.router.route_class = _route_class(options)
     app.add_middleware(Guard, options=options, observe=service.telemetry.seconds)
+    # The middleware that is added last is the first to see a request.
     hosts = [f"[{host}]" if ":" in host else host for host in options.allowed_hosts] or ["*"]
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=hosts, www_redirect=False)
     app.add_exception_handler(HTTPException, _http_error)
@@ -447,7 +448,7 @@ def _read_body(
     except json.JSONDecodeError as error:
         message = f"invalid JSON: {error.msg} (character {error.pos})"
         raise RefusalError(400, message, remedy=REMEDIES[400]) from error
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # invalid UTF-8, a long integer, or nested too deep
         raise RefusalError(400, "the body cannot be parsed", remedy=REMEDIES[400]) from error
     queries = value.get("queries") if isinstance(value, dict) else None
     queries = queries if isinstance(queries, list) else []

@@ -151,6 +151,7 @@ class Guard:
         characters = self.options.max_characters
         limit = 6 * characters + 65_536  # a character takes up to 6 bytes, escaped as \u00e9 (an emoji 12)
         length = headers.get("content-length", "0")
+        # A length of thousands of digits would raise where it is read as a number.
         body, fits = bytearray(), len(length) < 20 and length.isdecimal() and int(length) <= limit
         if fits:
             async for part in request.stream():
@@ -184,7 +185,7 @@ class Guard:
             for task in (work, disconnect):
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
-                    await task
+                    await task  # takes its error, which asyncio would log
 
 
 def _path_in_app(scope: Scope) -> str:
@@ -199,7 +200,7 @@ def _route(scope: Scope) -> str:
         return str(routed)
     path = _path_in_app(scope)
     known = any(isinstance(route, APIRoute) and route.path == path for route in scope["app"].routes)
-    return path if known else "other"
+    return path if known else "other"  # else every path asked for would be a label of its own
 
 
 async def _disconnected(receive: Receive) -> Message:

@@ -146,7 +146,7 @@ def answer_file(
             cut += part.cut
             watch(part.position, size, lines - before)
         if out != STANDARD:
-            partial.replace(path)
+            partial.replace(path)  # while the lock is held
     return LineCounts(lines, before, problems, cut)
 
 
@@ -202,7 +202,7 @@ def _skip_finished(file: BinaryIO, parts: Iterator[Part]) -> tuple[int, Iterator
     """Truncate ``file`` after its last complete part; return the lines kept and the parts still to answer."""
     end, lines = 0, 0
     for part in parts:
-        written = list(islice(file, len(part.lines)))
+        written = list(islice(file, len(part.lines)))  # an answer for each line
         if len(written) < len(part.lines) or not written[-1].endswith(b"\n"):
             parts = chain([part], parts)
             break
@@ -220,7 +220,7 @@ def open_input(data: str) -> Iterator[tuple[Iterator[Part], int | None]]:
     """
     with nullcontext(sys.stdin.buffer) if data == STANDARD else _open(data) as file:
         seekable = data != STANDARD and file.seekable()
-        compressed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")
+        compressed = cast(Any, file).peek(2).startswith(b"\x1f\x8b")  # a pipe cannot be read twice
         content = cast(BinaryIO, gzip.GzipFile(fileobj=file) if compressed else file)
         parts = parts_of(content, data, file.tell if seekable else lambda: 0)
         yield parts, os.fstat(file.fileno()).st_size if seekable else None
@@ -238,6 +238,7 @@ def parts_of(file: BinaryIO, name: str, position: Callable[[], int]) -> Iterator
     part: list[tuple[int, bytes]] = []
     number = size = 0
     try:
+        # One byte more than is allowed, which tells a line that is too long.
         for number, line in enumerate(iter(lambda: file.readline(MAX_JSON_BYTES + 1), b""), 1):
             if len(line) > MAX_JSON_BYTES:
                 most = f"{MAX_JSON_BYTES >> 20} MiB"
@@ -284,6 +285,7 @@ def answer_part(
             row["error"] = f"line {number}: {message}"
             problems.append(Problem(file, f"line {number}", message))
     answers = answer_queries(queries) if queries else ()
+    # A faulty line has no query: the other lines take the answers in turn.
     answered = iter(answers)
     for row in rows:
         if "error" not in row:
@@ -296,6 +298,7 @@ def answer_part(
 def _query(line: bytes, row: dict[str, Any], options: Mapping[str, Any]) -> Query:
     """Parse a line into a query, copying its id and ``meta`` to ``row``. Raises RecordError."""
     try:
+        # The first line may begin with a byte order mark.
         content = parse_json(line.decode("utf-8-sig"), object_pairs_hook=unique_keys)
     except UnicodeDecodeError as error:
         raise RecordError("", f"byte {error.start} is not UTF-8; save the file as UTF-8") from None

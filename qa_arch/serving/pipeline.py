@@ -118,7 +118,7 @@ class QuestionAnsweringPipeline:
         over spans that are equal up to case; that of "no answer" is the lowest of all windows."""
         if not question or not context or min(top_k, max_answer_len) < 1:
             raise ValueError("question and context must not be empty, top_k and max_answer_len not below 1")
-        answers, null = dict[Any, Any](), 1e6
+        answers, null = dict[Any, Any](), 1e6  # as in transformers, above any probability
         for window, logits in self._windows(question, context, max_seq_len, doc_stride):
             null = min(null, math.exp(logits.null_start + logits.null_end))
             count = top_k * 2 + 10 if align_to_words else top_k  # several may be widened to the same words
@@ -138,7 +138,7 @@ class QuestionAnsweringPipeline:
     @torch.inference_mode()
     def _windows(self, question: str, context: str, length: int | None, stride: int | None) -> Any:
         """Yield windows with the log-probabilities of their tokens and of the first one, for "no answer"."""
-        length = length or min(self.tokenizer.model_max_length, 384)
+        length = length or min(self.tokenizer.model_max_length, 384)  # the defaults of transformers
         stride = min(length // 2, 128) if stride is None else stride
         room = (
             length - self.tokenizer.num_special_tokens_to_add(True) - len(self.tokenizer.tokenize(question))

@@ -54,7 +54,7 @@ def actors(load: Callable[[], AnswerPart], count: int | None = None) -> Iterator
         ) from error
     try:
         cpus, gpus = (int(ray.cluster_resources().get(kind, 0)) for kind in ("CPU", "GPU"))
-        devices = min(gpus, cpus) or cpus
+        devices = min(gpus, cpus) or cpus  # an actor with a GPU needs a CPU, too
         count = devices if count is None else count
         if not 1 <= count <= devices:
             raise UnavailableError(
@@ -73,7 +73,7 @@ def _in_order(ray: Any, pool: list[Any], parts: Iterator[Part]) -> Iterator[Answ
     """Answer ``parts`` in order, the actors taking turns."""
     queue: deque[Any] = deque()
     try:
-        for actor, part in zip(cycle(pool), parts, strict=False):
+        for actor, part in zip(cycle(pool), parts, strict=False):  # parts are of about one size
             if len(queue) == WINDOW * len(pool):
                 yield ray.get(queue.popleft())
             queue.append(actor.answer.remote(part))
