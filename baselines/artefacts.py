@@ -42,7 +42,7 @@ def rank(train: QuestionSet, scored: QuestionSet, half: str) -> Floats:
     from scipy.special import expit, log_expit
 
     sign = np.where(answerable(train), 1.0, -1.0)
-    if abs(sign.sum()) == len(sign):
+    if abs(sign.sum()) == len(sign):  # a single class
         raise DataError(f"{train.name}: fitting needs both answerable and unanswerable questions")
     train_ngrams, scored_ngrams = (
         [_ngrams(getattr(e, half), ORDER[half]) for e in questions.examples] for questions in (train, scored)
@@ -55,7 +55,7 @@ def rank(train: QuestionSet, scored: QuestionSet, half: str) -> Floats:
         # The intercept, column 0, is not penalised.
         scores, penalised = sign * (rows @ weight), np.append(0.0, weight[1:])
         value = penalised @ penalised / 2 - log_expit(scores).sum()
-        return value, penalised - rows.T @ (sign * expit(-scores))
+        return value, penalised - rows.T @ (sign * expit(-scores))  # as (log σ(x))' = σ(-x)
 
     fitted = minimize(loss, np.zeros(len(columns) + 1), jac=True, method="L-BFGS-B", options={"maxiter": 300})
     return np.asarray(_rows(scored_ngrams, columns) @ fitted.x)
@@ -94,6 +94,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             if values is None:
                 raise DataError(f"{args.data}: needs both answerable and unanswerable questions")
             numbers = np.array(scored.article_numbers)
+            # All are 0 in a single article, which says nothing of the variance between articles.
             low, high = mean_interval(100 * values[None], numbers if numbers.any() else None)
             print(f"{half} alone: AUC {100 * values.mean():.1f} (95% {low:.1f} to {high:.1f})")
     except QaArchError as error:

@@ -73,7 +73,7 @@ def passage(context: str, max_words: int = MAX_WORDS) -> PassageCandidates:
     matches = list(_TOKEN.finditer(context))
     breaks = [match.end() for match in _SENTENCE_END.finditer(context)]
     begins = np.array([match.start() for match in matches], dtype=int)
-    sentence = np.searchsorted(breaks, begins, side="right")
+    sentence = np.searchsorted(breaks, begins, side="right")  # as many sentences end before the token
     can_be_end = np.array([match[0] not in _PUNCTUATION for match in matches], dtype=bool)
     first, last = [], []
     # By length, so that all spans of a length are checked at once.

@@ -81,7 +81,7 @@ class WordOverlap:
     def fit(self, calibration: QuestionSet) -> WordOverlap:
         """Choose the threshold with the best F1 on ``calibration``, the lowest if tied."""
         picks = {example.id: _best_sentence(example) for example in calibration.examples}
-        thresholds = [*sorted({share for share, _ in picks.values()}), float("inf")]
+        thresholds = [*sorted({share for share, _ in picks.values()}), float("inf")]  # always abstains
         best = max(thresholds, key=lambda t: score(calibration, _at_threshold(picks, t)).f1)
         return replace(self, threshold=best)
 

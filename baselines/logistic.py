@@ -125,7 +125,7 @@ class SpanLogistic:
             column = max(range(len(f1)), key=f1.__getitem__)
             if best is None or f1[column] > best.f1:
                 best = Chosen(values["pass"], column, f1[column], predictions[column])
-                best_weights = self.weight[:, column].copy()
+                best_weights = self.weight[:, column].copy()  # training goes on in place
             elif values["pass"] - best.number >= self.settings.patience:
                 break
         assert best is not None, "at least one pass"
@@ -159,7 +159,7 @@ class SpanLogistic:
         ids, shares = [], []
         for rows, gold in golds:
             probability = softmax(span_scores(spans, rows, self.weight))
-            loss -= np.log(np.maximum(probability[gold], np.finfo(float).tiny))
+            loss -= np.log(np.maximum(probability[gold], np.finfo(float).tiny))  # it may underflow
             probability[gold] -= 1  # gradient of the loss with respect to the scores
             for row_ids, share in row_gradients(spans, rows, probability):
                 ids.append(row_ids.ravel())
@@ -171,11 +171,11 @@ class SpanLogistic:
     def _descend(self, ids: np.ndarray, shares: np.ndarray) -> None:
         """AdaGrad step (Duchi et al. 2011); the gradient of a row is the sum of its ``shares`` (M, L)."""
         touched = np.unique(ids)
-        self._compact_row[touched] = np.arange(len(touched))
+        self._compact_row[touched] = np.arange(len(touched))  # other rows keep old numbers, never read
         rows = self._compact_row[ids]
         gradient = np.stack([np.bincount(rows, column, len(touched)) for column in shares.T], -1)  # (U, L)
         weight = self.weight[touched]
-        gradient += 2 * np.array(self.settings.l2) * weight
+        gradient += 2 * np.array(self.settings.l2) * weight  # of the penalty l2 |w|²
         squares = self._squares[touched] + gradient**2
         self._squares[touched] = squares
         self.weight[touched] = weight - self.settings.lr * gradient / (np.sqrt(squares) + EPSILON)
@@ -219,6 +219,7 @@ def span_scores(spans: PassageCandidates, rows: Rows, weight: np.ndarray) -> np.
     low, high = _window(spans)
     inside, left, right = before(rows.inside), before(rows.left), before(rows.right)
     ends = weight[rows.span].sum(1) + weight[rows.start].sum(1)[a] + weight[rows.end].sum(1)[b]
+    # The sums inside, left and right of a span are differences of sums up to a token.
     return ends + inside[b + 1] - inside[a] + left[a] - left[low] + right[high + 1] - right[b + 1]
 
 

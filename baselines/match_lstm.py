@@ -84,7 +84,7 @@ class MatchLSTMBoundary(MatchReader):
         bidirectional_pointer: bool = False,
         sentinel: bool = True,
         overlap_flag: bool = False,
-        hidden: Annotated[int, Range(1)] = 150,
+        hidden: Annotated[int, Range(1)] = 150,  # as published
         dropout: Annotated[float, Range(0, 1)] = 0.4,
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
         kernel: Kernel = "auto",
@@ -126,7 +126,7 @@ class MatchLSTMSequence(MatchReader):
         lstm: Literal["paper", "standard"] = "paper",
         bidirectional: bool = False,
         limit: Annotated[int, Range(1)] = 20,
-        hidden: Annotated[int, Range(1)] = 150,
+        hidden: Annotated[int, Range(1)] = 150,  # as published
         dropout: Annotated[float, Range(0, 1)] = 0.4,
         pointer_dropout: Annotated[float, Range(0, 1)] = 0.2,
         kernel: Kernel = "auto",

@@ -45,7 +45,7 @@ WHOLE = ("length", "span words", "words inside", "bigrams inside")
 _WORD = re.compile(r"\w+(?:[-'’.,]\w+)*")
 _WH = ("how many", "how much", "how", "who", "whom", "whose", "what", "which", "when", "where", "why")
 _ENDINGS = ("ing", "ed", "ly", "s")
-_ODD = np.uint64(0x9E3779B97F4A7C15)
+_ODD = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio; both of SplitMix64 (Steele et al. 2014)
 _MIX = np.uint64(0xBF58476D1CE4E5B9)
 _SHIFT = np.uint64(29)
 
@@ -121,7 +121,7 @@ class PassageFeatures:
         self.classes = _hashes([_word_class(token) for token in spans.tokens])
         a, b = spans.first, spans.last
         self.shape = _sequence(self.classes, a, b)
-        before, after = (np.r_[_ODD, self.classes], np.r_[self.classes, _ODD])
+        before, after = (np.r_[_ODD, self.classes], np.r_[self.classes, _ODD])  # _ODD: beyond the passage
         self.edge_in = _pair(before[:-1], self.classes, "edge in")
         self.edge_out = _pair(self.classes, after[1:], "edge out")
 

@@ -39,6 +39,7 @@ class TransformerSpan(nn.Module):
         self.head = head(in_dim=encoder.out_dim, sentinel=True) if head else None
         if self.head is None:
             self.span = nn.Linear(encoder.out_dim, 2)
+            # As transformers initialises the heads of its own classes.
             nn.init.normal_(self.span.weight, std=getattr(encoder.config, "initializer_range", 0.02))
             nn.init.zeros_(self.span.bias)
 

@@ -131,7 +131,7 @@ def same_alone_and_padded(subject: Subject) -> None:
         alone = output_tensors(logits_of(model, subject.batch(rows=[row])))
         padded = output_tensors(logits_of(model, subject.batch(rows=[row], multiple=64)))
         for name, scores in alone.items():
-            shared = tuple(map(slice, scores[0].shape))
+            shared = tuple(map(slice, scores[0].shape))  # the others may have more padding
             for case, actual in (("in a batch", together[name][row]), ("padded further", padded[name][0])):
                 error = difference(actual[shared], scores[0])
                 require(
@@ -179,7 +179,7 @@ def saved_weights_load(subject: Subject) -> None:
     with TemporaryDirectory() as name:
         folder = Path(name)
         subject.save(folder)
-        torch.manual_seed(99)
+        torch.manual_seed(99)  # other random weights than those that were saved
         copy = subject.load(folder)
         before = output_tensors(logits_of(copy, subject.batch()))
         store.load_weights(folder, copy)
@@ -203,7 +203,7 @@ def trained_run_answers_as_scored(subject: Subject) -> None:
         record = train(config, folder=run, trusted=trusted)
         require(record.status == "ok", f"the status of the run is {record.status}: {record.error}")
         predictor = load_predictor(run, device="cpu", trust=trusted)
-        torch.manual_seed(5)
+        torch.manual_seed(5)  # answers depend on no generator
         split = record.shown_split
         questions = load_splits(config.data)[split]
         answers = predictor.rank(questions).best_predictions

@@ -186,9 +186,9 @@ def _require_plain(value: Any, most: int) -> None:
         for _ in range(MAX_JSON_DEPTH):
             for item in level:
                 if isinstance(item, str):
-                    item.encode()
+                    item.encode()  # raises for a lone surrogate
                 elif isinstance(item, int):
-                    float(item)
+                    float(item)  # raises for an integer beyond all floats
             mappings = [item for item in level if isinstance(item, dict)]
             lists = [item for item in level if isinstance(item, list)]
             if sum(map(len, lists)) + 2 * sum(map(len, mappings)) > most:
@@ -225,7 +225,7 @@ def read_unpacked(path: str | os.PathLike[str]) -> bytes:
         return data
     room, parts = max(MAX_JSON_BYTES, MAX_RATIO * len(data)), []
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
-        while part := file.read(2**20):
+        while part := file.read(2**20):  # in parts: a tiny file may unpack to any size
             parts.append(part)
             if (room := room - len(part)) < 0:
                 raise OSError(f"it unpacks to over {MAX_JSON_BYTES >> 20} MiB and {MAX_RATIO} times its size")
@@ -358,6 +358,7 @@ def _exchange(temporary: Path, target: Path) -> None:
         temporary.rename(target)
         return
     old = temporary.with_name(f"{temporary.name.removesuffix(UNFINISHED)}{REPLACED}")
+    # Locked here, and so under its next name: another writer would restore it as abandoned.
     descriptor = os.open(target, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with suppress(OSError):
@@ -368,7 +369,7 @@ def _exchange(temporary: Path, target: Path) -> None:
         except BaseException:
             old.rename(target)
             raise
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)  # the next write removes what stays
     finally:
         os.close(descriptor)
 

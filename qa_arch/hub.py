@@ -82,7 +82,7 @@ def on_this_machine(source: str) -> bool:
 def commit_of(kind: Kind, name: str, revision: str | None) -> str | None:
     """Commit of a branch, tag or commit (default: main) when it was last downloaded; None if it never was."""
     if revision and re.fullmatch(r"[0-9a-f]{40}", revision):
-        return revision
+        return revision  # a commit names itself
     file = _downloads() / f"{kind}--{name.replace('/', '--')}/refs/{revision or 'main'}"
     return file.read_text(encoding="utf-8").strip() if file.is_file() else None
 
@@ -107,6 +107,7 @@ def missing(kind: Kind, name: str, revision: str | None = None) -> str:
     url = hf_hub_url(name, file, repo_type=kind[:-1], revision=revision)
     try:
         retried(lambda: get_hf_file_metadata(url, token=get_token(), timeout=_seconds()))
+    # A subclass of RepositoryNotFoundError, so it comes first.
     except errors.GatedRepoError:
         page = url.partition("/resolve/")[0]
         return f"access to {name} is restricted; ask for it at {page}, then {LOG_IN}"
@@ -114,7 +115,7 @@ def missing(kind: Kind, name: str, revision: str | None = None) -> str:
         return f"{name} has no revision '{revision}'; name a branch, a tag or a commit"
     except errors.RepositoryNotFoundError:
         return f"{name} is not on the hub, or private; check the spelling, or {LOG_IN}"
-    except errors.EntryNotFoundError:
+    except errors.EntryNotFoundError:  # the repository is there, without this file
         return ""
     except ConnectionError as error:
         return f"{name} cannot be reached ({error}); try again later"
@@ -144,7 +145,7 @@ def retried(read: Callable[[], Result]) -> Result:
                 raise ConnectionError(cause) from error
             log.warning("hub: %s; trying again", cause)
             time.sleep(wait)
-    raise AssertionError
+    raise AssertionError  # the last attempt returns or raises
 
 
 @contextmanager

@@ -342,7 +342,7 @@ class Task:
     def __call__(self) -> None:
         # A queue may start a job twice, and after a pre-emption another may have finished it.
         if state_of(self.launch.folder)[0] not in (*RESULTS, "running"):
-            os.chdir(self.cwd)
+            os.chdir(self.cwd)  # where relative paths begin
             for _ in run([self.launch], Here(self.launch.folder.parent, SweepSettings(), None)):
                 pass
 
@@ -416,7 +416,7 @@ class Cluster:
 
     def stop(self, running: Sequence[Submitted]) -> None:
         for submitted in running:
-            submitted.job.cancel(check=False)
+            submitted.job.cancel(check=False)  # it may have ended meanwhile
 
 
 class Queue:

@@ -48,7 +48,7 @@ def start(
     environment = dict(os.environ if env is None else env) | {
         PARENT: str(os.getpid()),
         SAFE_PATH: "1",  # also for programs that the child starts
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),  # an empty entry is the working folder
     }
     return subprocess.Popen(command, env=environment, **options)
 
@@ -62,7 +62,7 @@ def _warn_of_orphans() -> None:
 
 def tie() -> None:
     """Make this process end with the process that called ``start``; to be called first."""
-    if parent := os.environ.pop(PARENT, ""):
+    if parent := os.environ.pop(PARENT, ""):  # programs that this one starts have another parent
         die_with(int(parent))
 
 
@@ -88,13 +88,14 @@ def has_ended(process: subprocess.Popen[Any]) -> bool:
 
 def kill_group(process: subprocess.Popen[Any]) -> int:
     """Kill the rest of a process's group and return the exit code of the process, its first."""
+    # Before the first process is reaped, with which the id of the group could go to another.
     with suppress(ProcessLookupError, PermissionError):  # macOS refuses if only zombies are left
         os.killpg(process.pid, signal.SIGKILL)
     code = process.wait()
     deadline = time.monotonic() + KILL_WAIT
     with suppress(ProcessLookupError, PermissionError):
         while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
+            os.killpg(process.pid, 0)  # raises once nobody is left
             time.sleep(0.02)
     return code
 
@@ -138,7 +139,7 @@ def launched(environ: MutableMapping[str, str] | None = None) -> Launched | None
     In a SLURM step with several tasks, this also sets torchrun's variables.
     """
     environment = os.environ if environ is None else environ
-    if "RANK" not in environment:
+    if "RANK" not in environment:  # torchrun sets it, also inside a SLURM step
         _translate(environment)
     if "RANK" not in environment or "WORLD_SIZE" not in environment:
         return None

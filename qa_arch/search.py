@@ -92,6 +92,7 @@ def search(
         pending: set[int] = set()
         while batch := _next_trials(study, space, n_trials, n_jobs, pending):
             points = [[f"{name}={value}" for name, value in trial.params.items()] for trial in batch]
+            # The sampler may draw a point twice.
             distinct = [point for n, point in enumerate(points) if point not in points[:n]]
             try:
                 results = launch(distinct)

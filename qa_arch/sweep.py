@@ -180,7 +180,7 @@ def sources(config: Config) -> dict[str, str]:
     inputs: dict[str, Source | None] = {"train": data.train, "calibration": data.calibration}
     if data.open_dev:
         inputs["dev"] = data.dev
-    if config.glove.use and config.glove.path and not config.init_from:
+    if config.glove.use and config.glove.path and not config.init_from:  # which has its own vectors
         files = packaged_files(config.glove.path)
         inputs["glove"] = list(map(str, files)) if files else config.glove.path
     recipe = recipe_of(config.model)
@@ -469,6 +469,7 @@ class Sweep:
         new = Manifest(self.grid, cwd, [*trust], config_dir, settings, [*points])
         if (folder / MANIFEST).is_file():
             old = read_manifest(folder)
+            # A sweep that grows by a setting has another name, but all of its points.
             if old.grid != self.grid and not {p.key for p in old.points} <= {p.key for p in new.points}:
                 raise RunError(
                     f"{folder}: contains another sweep ({old.grid}); add values to that one's, or give this"
@@ -537,7 +538,7 @@ def run_points(
         command, devices = tuple(point_command(job)), launchers.devices_of(job.config, pool)
         launches[Launch(job.folder.absolute(), command, devices)] = point
     done, total = len(planned) - len(launches), len(planned)
-    with ended_by_signals(), closing(launchers.run(launches, place)) as events:
+    with ended_by_signals(), closing(launchers.run(launches, place)) as events:  # break stops the others
         for launch, has_ended in events:
             point, done = launches[launch], done + has_ended
             now = row(launch.folder.parent, point)
@@ -655,5 +656,5 @@ def _require_same_start(path: Path, manifest: Manifest, trust: Sequence[str], co
 
 
 if __name__ == "__main__":
-    answers, sys.stdout = sys.stdout.buffer, sys.stderr
+    answers, sys.stdout = sys.stdout.buffer, sys.stderr  # what is printed meanwhile is no answer
     pickle.dump(examine(*pickle.load(sys.stdin.buffer)), answers)

@@ -126,6 +126,7 @@ def log_sum_of_spans(
     any other term.
     """
     start, end = start.clamp(min=LOWEST), end.clamp(min=LOWEST)
+    # (B, T, longest): the ends that a span may have, by its start.
     ends = functional.pad(end, (0, longest - 1), value=LOWEST).unfold(1, longest, 1).logsumexp(2)
     return (start + ends).logsumexp(1)
 
@@ -169,5 +170,5 @@ def output_tensors(output: Any) -> dict[str, Tensor]:
 
 def difference(actual: Tensor, expected: Tensor) -> float:
     """Largest absolute difference; inf if only one of two scores is finite, or one is NaN."""
-    errors = (actual - expected).abs().masked_fill(actual == expected, 0.0)
+    errors = (actual - expected).abs().masked_fill(actual == expected, 0.0)  # equal infinities differ by NaN
     return float(errors.nan_to_num(math.inf, posinf=math.inf).max()) if errors.numel() else 0.0

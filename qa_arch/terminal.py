@@ -144,6 +144,7 @@ def watching(doing: str, unit: str) -> Iterator[Callable[..., None]]:
     None. Both leave out what was done before the first call, such as loading a model.
     """
     screen = console(stderr=True)
+    # Standard output is left alone: answers may go there.
     bar = progress_bar(screen, redirect_stdout=False) if screen.is_terminal else None
     first: tuple[float, float, float] | None = None
     logged = 0.0

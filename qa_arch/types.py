@@ -113,7 +113,7 @@ class QuestionSet:
             answers = [[gold.text, gold.start] for gold in example.answers]
             plausible = [[gold.text, gold.start] for gold in example.plausible if example.kind]
             record = [example.id, example.title, example.question, context, answers, plausible, example.kind]
-            if example.original is not None:
+            if example.original is not None:  # other sets keep their fingerprints
                 record.append(example.original)
             digest.update(json.dumps(record).encode("ascii"))
         return digest.hexdigest()
