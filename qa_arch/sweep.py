@@ -37,6 +37,7 @@ from qa_arch.config.schema import (
     SweepSettings,
     objective,
     recipe_of,
+    refuse_without_effect,
     validate,
 )
 from qa_arch.config.target import own_options, require_packages
@@ -153,6 +154,7 @@ def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: An
             raise ConfigError(f"'{twin.title}' and '{title}' are the same point{hint}")
     if not planned:
         raise ConfigError("the grid is empty: one of the swept settings has no value")
+    refuse_without_effect(options.get("overrides", ()), [job.config for _, job in planned.values()])
     return dict(planned.values())
 
 

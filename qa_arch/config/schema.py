@@ -38,8 +38,15 @@ RANDOM_ONLY = (
     *("positions", "pre_norm", "tokenizer"),
 )
 """Settings that only a randomly initialised encoder takes."""
-LAYERS_ONLY = ("layers", "heads", "attention_dropout", "hidden_dropout", "positions", "pre_norm")
+LAYERS_ONLY = tuple(
+    f"encoder.{key}"
+    for key in ("layers", "heads", "attention_dropout", "hidden_dropout", "positions", "pre_norm")
+)
 """Settings that the family ``words`` does not read."""
+CALIBRATION_FROM = ("calibration", "hold_out_articles", "hold_out_share")
+"""Settings of ``Data`` that give calibration questions, each only without those before it."""
+GLOVE_ONLY = tuple(f"glove.{key}" for key in ("path", "name", "dim", "backend", "keep"))
+"""Settings that a run without word vectors does not read."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ class Data:
     @property
     def has_calibration(self) -> bool:
         """Whether there is a calibration split, given or held out."""
-        return bool(self.calibration or self.hold_out_articles or self.hold_out_share)
+        return any(getattr(self, key) for key in CALIBRATION_FROM)
 
     @property
     def opened(self) -> dict[str, Source]:
@@ -589,10 +596,9 @@ def _encoder_problems(encoder: EncoderSettings, has_teacher: bool) -> Iterator[s
 
 
 def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
-    """Raise ConfigError if an override names an encoder although the encoder is randomly initialised, or sets
-    what it would not have.
+    """Raise ConfigError if an override names an encoder although the encoder is randomly initialised.
 
-    A name from a config group is then only a label, and so may be sizes from a choice of ``debug``.
+    A name from a config group is then only a label.
     """
     named = [word for word in overrides if key_of(word) == "encoder.name"]
     if "encoder.init=random" not in overrides:  # else the group was chosen for its family
@@ -604,22 +610,10 @@ def refuse_ignored_encoder(overrides: Sequence[str], encoder: Any) -> None:
             f" experiment=demo and check-model) builds a new {encoder.get('family')}; leave it out, choose"
             f" another encoder.family, or load it with encoder.init=pretrained {nulls}"
         )
-    if not isinstance(encoder, Mapping) or encoder.get("init") != "random":
-        return
-    unread = {}
-    if encoder.get("family") == "words":
-        unread = dict.fromkeys(LAYERS_ONLY, "encoder.family=words has no layers and no dropout")
-    elif encoder.get("tokenizer"):
-        unread = {"vocabulary": f"encoder.tokenizer={encoder['tokenizer']} has its own"}
-    typed = {key_of(word): word for word in overrides}
-    for setting, reason in unread.items():
-        if encoder.get(setting) is not None and (word := typed.get(f"encoder.{setting}")):
-            raise ConfigError(f"{word}: has no effect, as {reason}; leave it out")
 
 
 def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> None:
-    """Raise ConfigError if an override names a source, but others or a limit come from another choice, or a
-    share to hold out, but calibration questions come from elsewhere.
+    """Raise ConfigError if an override names a source, but others or a limit come from another choice.
 
     ``data=CHOICE`` states where the others come from, ``debug=CHOICE`` that few questions are wanted.
     """
@@ -637,15 +631,39 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
             f"{typed[0]}={named[typed[0]]}: {' and '.join(stays)} would stay, set for other data; {choice}"
             f"give {' and '.join(word.partition('=')[0] for word in stays)} as well"
         )
-    order = ("calibration", "hold_out_articles", "hold_out_share")  # as in data.splits
-    first, *later = [key for key in order if data.get(key)] or [""]
-    for key in later:
-        if f"data.{key}" in named:
-            off = "null" if first == "calibration" else 0
-            raise ConfigError(
-                f"data.{key}={data[key]}: has no effect, as the calibration split is that of"
-                f" data.{first}={data[first]}; leave it out, or add data.{first}={off}"
-            )
+
+
+def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -> None:
+    """Raise ConfigError for the first override of a setting that none of the ``configs`` reads.
+
+    Choices and YAML files may set what other models read; what is typed is meant to have an effect.
+    """
+    unread = [_without_effect(config) for config in configs]
+    for word in overrides:
+        reasons = [own.get(key_of(word)) for own in unread]
+        if all(reasons) and reasons and not word.endswith("=null"):
+            raise ConfigError(f"{word}: has no effect, as {reasons[0]}; leave it out")
+
+
+def _without_effect(config: Config) -> dict[str, str]:
+    """Setting, or group of settings, that is not read -> why not."""
+    encoder, unread = config.encoder, dict[str, str]()
+    if not config.glove.use:
+        unread |= dict.fromkeys(GLOVE_ONLY, "no word vectors are read (glove.use=false)")
+    if encoder.init == "random" and encoder.family == "words":
+        unread |= dict.fromkeys(LAYERS_ONLY, "encoder.family=words has no layers and no dropout")
+    elif encoder.tokenizer:
+        unread["encoder.vocabulary"] = f"encoder.tokenizer={encoder.tokenizer} has its own"
+    calibration = {key: value for key in CALIBRATION_FROM if (value := getattr(config.data, key))}
+    for key in [*calibration][1:]:
+        first, value = next(iter(calibration.items()))
+        unread[f"data.{key}"] = f"the calibration questions are those of data.{first}={value}"
+    if not calibration:
+        reason = "there are no calibration questions"
+        unread |= dict.fromkeys(("calibration.prior", "calibration.fit", "trainer.select"), reason)
+    if config.model["task"] == "sequence":
+        unread |= dict.fromkeys(("decode", "decode.search"), "sequences have no search, only spans")
+    return unread
 
 
 def _distillation_problems(settings: Distillation, config: Config) -> Iterator[str]:

@@ -19,12 +19,13 @@ from qa_arch.cli.own_models import write_model
 from qa_arch.config.check import Range, convert, from_mapping
 from qa_arch.config.compose import compose, merge, multirun, parse_sections, to_yaml
 from qa_arch.config.find import config_folders, groups
-from qa_arch.config.schema import Config, validate
+from qa_arch.config.schema import Config, refuse_without_effect, validate
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.manifest import from_extras
 from qa_arch.models.store import check_model
 from qa_arch.records import read_record
 from qa_arch.sweep import read_manifest
+from qa_arch.training.jobs import plan
 
 CHOICES = {
     group: [choice for choice in choices if not choice.startswith("_")]
@@ -189,16 +190,6 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         (TEACHER, "distillation.teacher: teaches nothing; set distillation=soft_targets"),
         (f"{TEACHER} distillation=layers distillation.temperature=2", "temperature: has no effect without"),
         ("encoder.tokenizer=mine", "^encoder.tokenizer: a pretrained encoder has its own"),
-        (
-            "debug=fast encoder.tokenizer=mine encoder.vocabulary=77",
-            "vocabulary=77: has no effect, as encoder.tok",
-        ),
-        (
-            "model=match_lstm/boundary encoder.layers=4",
-            "^encoder.layers=4: has no effect, as encoder.family=words",
-        ),
-        ("data=part1 data.hold_out_share=0.3", "share=0.3: has no effect, .* add data.hold_out_articles=0"),
-        ("data=demo data.hold_out_articles=3", "articles=3: has no effect, .* add data.calibration=null"),
         (f"{TEACHER} model=match_lstm/sequence", "task sequence cannot learn .* only those of span"),
         (f"{TEACHER} distillation.relations=1", "unknown setting .distillation.relations"),
     ],
@@ -207,6 +198,29 @@ def test_invalid_settings_are_refused_in_one_line(overrides, message):
     with pytest.raises(QaArchError, match=message) as caught:
         validate(compose(overrides.split(" ")))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("model=bert glove.name=6B.50d", "no word vectors are read"),
+        ("data=part1 data.hold_out_share=0.3", "calibration questions are those of data.hold_out_articles=4"),
+        ("data=demo data.hold_out_articles=3", "those of data.calibration=synthetic:calibration"),
+        ("data=demo data.calibration=null trainer.select=loss", "there are no calibration questions"),
+        ("debug=fast encoder.tokenizer=mine encoder.vocabulary=77", "encoder.tokenizer=mine has its own"),
+        ("glove=file glove.path=x model=match_lstm/boundary encoder.layers=4", "words has no layers"),
+        ("glove=file glove.path=x model=match_lstm/sequence decode=greedy", "sequences have no search"),
+    ],
+)
+def test_typed_setting_that_nothing_reads_is_refused(overrides, message):
+    *before, word = overrides.split(" ")
+    with pytest.raises(ConfigError, match=f"^{word}: has no effect, as .*{message}.*; leave it out$"):
+        plan([*before, word])
+    ignores = validate(compose([*before, word]))
+    reads = validate(compose(["model=proposed", "glove=file", "glove.path=x"]))
+    refuse_without_effect([word], [ignores, reads])  # of a sweep
+    with pytest.raises(ConfigError, match=message):
+        refuse_without_effect([word], [ignores, ignores])
 
 
 def test_settings_just_inside_the_limits_are_accepted():

@@ -593,4 +593,10 @@ FAULTS = (
           new="hub.create_repo(repository, private=False)"),
     Fault(name="dry run uploads", at="cli.export:run", test="test_dry_run_lists_files_to_upload",
           old="args.push and args.dry_run", new="args.push and False"),
+    Fault(name="what is typed and not read is accepted", at="refuse_without_effect",
+          test="test_typed_setting_that_nothing_reads_is_refused",
+          old="all(reasons) and reasons", new="False"),
+    Fault(name="a sweep may not type what some of its models do not read", at="refuse_without_effect",
+          test="test_typed_setting_that_nothing_reads_is_refused",
+          old="all(reasons) and", new="any(reasons) and"),
 )
