@@ -18,7 +18,7 @@ from qa_arch.data.splits import by_article
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import LEVELS, SPLITS, generate
 from qa_arch.errors import ConfigError
-from qa_arch.files import json_text, write_atomic, write_json
+from qa_arch.files import json_text, write_atomic
 from qa_arch.terminal import counted
 from qa_arch.types import QuestionSet
 
@@ -60,18 +60,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the sets as JSON, atomically, and print their sizes."""
     if args.set == "synthetic":
-        questions = generate(args.articles, args.seed, args.level, args.split)
-        _print_written(write_json(args.out, write(questions), indent=None), questions)
-        return 0
-    shares = _shares(args.parts)
-    parts = by_article(open_listed(args.data, on_error=args.on_error), shares, args.seed)
-    texts = {Path(args.out) / f"{name}.json": json_text(write(part), None) for name, part in parts.items()}
+        sets = {Path(args.out): generate(args.articles, args.seed, args.level, args.split)}
+    else:
+        shares = _shares(args.parts)
+        parts = by_article(open_listed(args.data, on_error=args.on_error), shares, args.seed)
+        sets = {Path(args.out) / f"{name}.json": part for name, part in parts.items()}
+    texts = {path: json_text(write(questions), None) for path, questions in sets.items()}
     for path, text in texts.items():
-        # It may be the input; a part left by a killed split has the same content.
+        # It may be the input; what a killed command left has the same content.
         if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
             raise ConfigError(f"{path}: already exists and was not changed; choose another --out")
-    for (path, text), part in zip(texts.items(), parts.values(), strict=True):
-        _print_written(write_atomic(path, text), part)
+    for path, text in texts.items():
+        _print_written(write_atomic(path, text), sets[path])
     return 0
 
 

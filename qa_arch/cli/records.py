@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options, keep_inputs, refuse_options
+from qa_arch.cli.runs import add_options, page_file, refuse_options
 from qa_arch.data.answer_files import read_types
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import usage
@@ -196,8 +196,9 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
         "with --baseline: measure to compare (default: f1); forced_f1: answerable F1 (forced answer);"
         " auroc: no-answer detection; aurc: area under the risk-coverage curve"
     )
-    add("--measure", choices=tuple(MEASURES), default="f1", help=measure)
-    add(
+    either = parser.add_mutually_exclusive_group().add_argument
+    either("--measure", choices=tuple(MEASURES), default="f1", help=measure)
+    either(
         "--forced-f1",
         dest="measure",
         action="store_const",
@@ -416,7 +417,7 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch report runs/squad2 -o report.html --data dev-v2.0.json"
     add = parser.add_argument
     add("runs", nargs="*", metavar="RUNS", help="run folders, folders of runs or globs (default: runs)")
-    add("-o", "--out", default="report.html", metavar="F.html", help="default: report.html")
+    add("-o", "--out", type=page_file, default="report.html", metavar="F.html", help="default: report.html")
     add("--data", nargs="+", metavar="FILE", help=f"the scored questions, to show their texts: {usage()}")
     add("--types", metavar="FILE", help="question classes (qa-arch types) to break scores down by")
     add("--baseline", metavar="NAME", help="test every system against this one")
@@ -436,7 +437,6 @@ def run_report(args: argparse.Namespace) -> int:
     on_error: OnError = "skip" if any(split.skipped for split in facts) else "raise"
     if not args.data:
         refuse_options(args, ("language",), "is that of --data; recorded scores keep theirs")
-    keep_inputs(args, args.types)
     known, language = {split.fingerprint for split in facts}, args.language or ENGLISH
     questions = open_to_score(args.data, on_error, known, language=language) if args.data else None
     report = write_report(

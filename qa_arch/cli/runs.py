@@ -45,6 +45,13 @@ def null_threshold(text: str) -> float:
     return value
 
 
+def page_file(text: str) -> str:
+    """Parse the name of a page to write, which no record and no data set has."""
+    if Path(text).suffix.lower() not in (".html", ".htm"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in .html")
+    return text
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "--trust": {
         "action": "append",

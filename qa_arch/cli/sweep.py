@@ -81,7 +81,8 @@ def multirun(
         try:
             started.run(given)
         except KeyboardInterrupt:
-            _report(started.folder, [*started.requested.values()], repeated)
+            if (started.folder / sweep.MANIFEST).is_file():  # else nothing was begun
+                _report(started.folder, [*started.requested.values()], repeated)
             raise
     # A search that has ended requests nothing.
     points = [*started.requested.values()] or sweep.read_manifest(started.folder).points

@@ -212,8 +212,10 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
         from_mapping(kind, plain[name], name) for name, kind in MODEL_CHANGES.items() if plain.get(name)
     ]
     chosen = {key: value for change in changes for key, value in change.settings.items()}
-    # The encoder is the parent's: a teacher that gives soft targets gives no layers.
+    # The encoder is the parent's: a teacher of soft targets gives no layers, any other has done its part.
     teaching = plain["distillation"]
+    if not before.get("distillation", {}).get("soft_targets"):
+        chosen["distillation"] = teaching
     chosen["distillation.layers"] = "none" if teaching["soft_targets"] else teaching["layers"]
     chosen["model.name"] = "-".join([before["model"].get("name", "model"), *(c.label for c in changes)])
     chosen |= typed

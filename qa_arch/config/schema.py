@@ -636,10 +636,12 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
 def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -> None:
     """Raise ConfigError for the first override of a setting that none of the ``configs`` reads.
 
-    Choices and YAML files may set what other models read; what is typed is meant to have an effect.
+    Choices and YAML files may set what other models read; what is typed is meant to have an effect, except
+    with ``debug``, which tries out a command in a smaller setting.
     """
     unread = [_without_effect(config) for config in configs]
-    for word in overrides:
+    is_trial = "debug" in map(key_of, overrides)
+    for word in () if is_trial else overrides:
         reasons = [own.get(key_of(word)) for own in unread]
         if all(reasons) and reasons and not word.endswith("=null"):
             raise ConfigError(f"{word}: has no effect, as {reasons[0]}; leave it out")

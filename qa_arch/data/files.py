@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
 from qa_arch.errors import BRIEF, DataError, UnavailableError, first_line
-from qa_arch.files import loads, read_unpacked, user_path
+from qa_arch.files import data_folder, loads, read_unpacked, user_path
 
 TABLES = (".parquet", ".arrow")
 """Suffixes of files with rows in typed columns."""
@@ -80,7 +80,9 @@ def _expand(path: str, patterns: Sequence[str]) -> list[Path]:
         if not files:
             raise DataError(f"{path}: the pattern matches no file; check the folder and quote the pattern")
         return files
-    raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()}); check the path")
+    own = data_folder()
+    remedy = f", or set QA_ARCH_DATA, which is {own} here" if path.startswith(f"{own}/") else ""
+    raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()}); check the path{remedy}")
 
 
 def _saved_files(path: str, folder: Path) -> list[Path]:

@@ -179,4 +179,7 @@ def require_same_tokens(
             f"their vocabularies are equal, but {questions.name} is tokenised differently (case, for example)"
         )
     if not same:
-        raise ConfigError(f"{names[0]} and {names[1]} do not produce the same tokens: {reason}")
+        raise ConfigError(
+            f"{names[0]} and {names[1]} do not produce the same tokens: {reason}; choose two of one tokenizer"
+            " (a random encoder takes its teacher's with encoder.vocabulary=null)"
+        )

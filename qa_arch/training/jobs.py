@@ -46,7 +46,7 @@ from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, user_path, write
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
 from qa_arch.process import gc_disabled, launched
 from qa_arch.provenance import ENCODER, identify, new_record, now
-from qa_arch.records import MODEL, RECORD, WANDB, RunRecord, clear_run, read_record, read_trained
+from qa_arch.records import CHECKPOINT, MODEL, RECORD, WANDB, RunRecord, clear_run, read_record, read_trained
 
 log = logging.getLogger(__name__)
 IfExists = Literal["fail", "replace", "resume"]
@@ -245,7 +245,10 @@ def require_usable(job: Job) -> None:
     if job.if_exists == "replace":
         require_alone(folder)
     if job.if_exists == "fail":
-        state = "is finished;" if finished(folder) else "already exists; --if-exists resume continues it,"
+        status = read_record(folder).status if (folder / RECORD).is_file() else None
+        state = "is finished;" if status == "ok" else "already exists; --if-exists resume continues it,"
+        if status == "failed" and not any(folder.glob(f"*{CHECKPOINT}")):  # perhaps by a setting
+            state = "failed before its first checkpoint;"
         raise RunError(f"{folder}: {state} --if-exists replace trains it from the beginning")
     if job.if_exists == "resume" and (folder / RECORD).is_file():
         record = read_record(folder)

@@ -60,6 +60,10 @@ def test_finished_run_is_refused_or_replaced(qa_arch, run_folder, stub_training)
     again = ("train", "--config-from", run_folder, "--folder", run_folder)
     code, _, err = qa_arch(*again)
     assert (code, "is finished; --if-exists replace" in err) == (5, True)
+    write_record(run_folder, replace(read_record(run_folder), status="failed"))
+    assert "failed before its first checkpoint; --if-exists replace" in qa_arch(*again)[2]
+    (run_folder / "last.ckpt").touch()
+    assert "already exists; --if-exists resume continues it, --if-exists replace" in qa_arch(*again)[2]
     assert not stub_training.calls
     assert qa_arch(*again, "--if-exists", "replace")[0] == 0
     assert stub_training.calls == [("bert", False)]
@@ -111,7 +115,7 @@ def test_replaced_run_stays_until_the_new_one_has_read_what_it_needs(
 
 OF_ITSELF = {
     "init_from": "init_from={}",
-    "distillation.teacher": "debug=fast distillation.teacher={}",
+    "distillation.teacher": "debug=fast distillation=soft_targets distillation.teacher={}",
     "encoder.name": "model=bert data=demo encoder.name={}/model/tokenizer",
     "encoder.tokenizer": "debug=fast encoder.tokenizer={}/model/tokenizer encoder.vocabulary=null",
     "glove.path": "model=proposed data=demo glove=file glove.path={}/words.txt",

@@ -207,7 +207,10 @@ def test_invalid_settings_are_refused_in_one_line(overrides, message):
         ("data=part1 data.hold_out_share=0.3", "calibration questions are those of data.hold_out_articles=4"),
         ("data=demo data.hold_out_articles=3", "those of data.calibration=synthetic:calibration"),
         ("data=demo data.calibration=null trainer.select=loss", "there are no calibration questions"),
-        ("debug=fast encoder.tokenizer=mine encoder.vocabulary=77", "encoder.tokenizer=mine has its own"),
+        (
+            "experiment=demo encoder.tokenizer=x encoder.vocabulary=77",
+            "encoder.tokenizer=x has its own",
+        ),
         ("glove=file glove.path=x model=match_lstm/boundary encoder.layers=4", "words has no layers"),
         ("glove=file glove.path=x model=match_lstm/sequence decode=greedy", "sequences have no search"),
     ],

@@ -83,6 +83,15 @@ def test_unusable_files_are_refused_before_any_point_starts(
     assert not stubbed.folder.exists()
 
 
+def test_interrupted_checks_leave_no_sweep_to_resume(stubbed, train_m, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep, "check", interrupted)
+    code, out, err = train_m("seed=1,2")
+    assert (code, "resume" in out + err, stubbed.folder.exists()) == (130, False, False)
+
+
 def test_refused_sweep_folder_is_unchanged(ended, train_m):
     """Not even the files that Hydra writes before points are checked remain."""
     for content in ("another sweep", "other files"):
@@ -109,7 +118,6 @@ def test_refused_sweep_folder_is_unchanged(ended, train_m):
         (["seed=1,2", "logger=[wandb]", "logger.wandb.id=x"], 2, "logger.wandb.id: x names a single run"),
         (["optim.lr=interval(1e-5,1e-3)"], 2, "add hydra/sweeper=qa_optuna"),
         (["seed=1,2", "--if-exists", "replace"], 2, "keeps its results"),
-        (["seed=1,2", "glove.name=6B.50d"], 2, "glove.name=6B.50d: has no effect, as no word vectors are"),
         (["seed=1,2", "encoder=minilm"], 2, "encoder=minilm: would not be loaded"),
         (["seed=1,2", "data.train=nowhere.json"], 2, "add data=files"),
         (["seed=1,2", "data=files", "data.train=nowhere.json"], 4, "seed=1: data.train: nowhere.json"),

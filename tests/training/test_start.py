@@ -198,7 +198,7 @@ def test_run_may_learn_from_a_teacher_unless_nothing_is_trained(parent, started,
     config = read_yaml(copied / "config.yaml")
     settings = config["distillation"] | {"teacher": str(parent), "layers": "first"}
     write_json(copied / "config.yaml", config | {"distillation": settings})
-    assert plan(f"init_from={copied}").distillation == Distillation(teacher=str(parent))
+    assert plan(f"init_from={copied}").distillation == Distillation()
 
 
 def test_record_keeps_where_the_weights_came_from(copied, started):
@@ -231,7 +231,7 @@ def test_runs_of_other_parents_are_other_systems_and_seeds_of_a_parent_are_not(
     optim, distillation = (record.config[section] for section in ("optim", "distillation"))
     more = {"data": {**record.data, "further": SplitFacts(fingerprint="f")}}
     one, other = (TeacherFacts(name="t", run_hash=h, fingerprint=h, precision="fp32") for h in "ab")
-    taught = {"optim": optim, "distillation": {**distillation, "teacher": "t"}}
+    taught = {"optim": optim, "distillation": {**distillation, "teacher": "t", "layers": "embeddings"}}
     systems = group_by_system(
         [
             *(runs(seed=7), runs(more, seed=8, runs_dir="x"), runs(optim={**optim, "lr": 0.5})),

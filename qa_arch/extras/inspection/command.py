@@ -7,7 +7,15 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from qa_arch.cli.runs import DEVICE, add_options, open_predictor, open_reader, refuse_options, require_runs
+from qa_arch.cli.runs import (
+    DEVICE,
+    add_options,
+    open_predictor,
+    open_reader,
+    page_file,
+    refuse_options,
+    require_runs,
+)
 from qa_arch.config.target import require_packages
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, DataError
@@ -45,7 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="window of a long text, from 1 (default: the window with the answer)",
     )
-    add("--html", metavar="F.html", help="write a page with heatmaps (default: of all layers and heads)")
+    page = "write a page with heatmaps (default: of all layers and heads)"
+    add("--html", type=page_file, metavar="F.html", help=page)
     add("--json", action="store_true", help="print all probabilities of the selected layers and heads")
     add_options(parser, *DEVICE)
 
