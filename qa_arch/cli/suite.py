@@ -96,7 +96,8 @@ def _open_set(name: str, entry: SetFile) -> SuiteSet:
 def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argparse.Namespace) -> Runs:
     """Score every trained run on the sets that its record lacks, and return the updated runs.
 
-    Sets that a run may not be scored on (training articles, a held-out dev set) are logged and left out.
+    Sets that a run may not be scored on (training articles, a held-out dev set), or can not (a checkpoint
+    that has changed since), are logged and left out.
     """
     missing = {
         folder: [test.name for test in sets if not _is_scored(folder, record, test)]
@@ -117,7 +118,7 @@ def _score(runs: Runs, sets: Sequence[SuiteSet], suite: SuiteFile, args: argpars
             options: Any = {"on_error": entry.on_error, "language": entry.language, "trust": args.trust}
             try:
                 evaluate_run(folder, load, watch, data=entry.sources, **options)
-            except (ConfigError, DataError) as error:
+            except (ConfigError, DataError, RunError) as error:
                 log.warning(
                     "left out: %s: %s (options are those of qa-arch evaluate --run %s)", pair, error, folder
                 )

@@ -226,6 +226,11 @@ def test_trained_run_and_adopted_system_on_two_sets(suite, adopted, run_folder, 
     assert scored == f"scoring {run_folder} on seen"
     assert left_out.startswith(f"left out: {run_folder} on seen: ")
     assert "training and calibration data" in left_out
+    new = write_json(suite.with_name("new.json"), write(generate(1, 99, 1, "dev")))
+    content["sets"]["seen"] = {"data": str(new)}
+    suite.write_text(yaml.safe_dump(content, sort_keys=False))
+    assert qa_arch("suite", suite, run_folder, adopted, "--json")[0] == 0
+    assert f"left out: {run_folder} on seen: {run_folder}: has no weights" in caplog.text
 
 
 def test_consistency_on_contrast_sets(tmp_path, qa_arch, caplog):
