@@ -77,11 +77,11 @@ Part = tuple[str, MeasureName, Bools]
 
 
 def finished(runs: Runs, split: str) -> tuple[Runs, list[str]]:
-    """The finished ``runs``, and a note that names the others."""
+    """The finished and scored ``runs``, and a note that names the others."""
     waiting = [
         (folder, record)
         for folder, record in runs
-        if record.status != "ok" and record.compared_point(split) is None
+        if record.compared_point(split) is None and (record.status != "ok" or not record.scores)
     ]
     if len(waiting) == len(runs):  # nothing is left to compare: the error says what is missing
         return runs, []

@@ -182,6 +182,7 @@ def test_rows_are_means_over_seeds_or_runs_of_a_system(tmp_path, monkeypatch, ma
         write_record(tmp_path / "runs" / name, make_record("bert", f1, seed=seed, config=config))
     failed = make_record("bert", seed=4, config=slow, scores={}, status="failed")
     write_record(tmp_path / "runs" / "e", failed)
+    write_record(tmp_path / "runs" / "f", replace(failed, seed=3, status="ok"))  # adopted, and not scored
 
     def table(*arguments):
         return json.loads(qa_arch("tables", "--format", "json", *arguments)[1])[0]
@@ -193,10 +194,10 @@ def test_rows_are_means_over_seeds_or_runs_of_a_system(tmp_path, monkeypatch, ma
     assert (first["f1_sd"], first["parameters"]) == (pytest.approx(8**0.5), failed.parameters.total)
     assert (second["model"], second["f1_mean"], second["f1_sd"]) == ("bert lr=0.0002", 52.0, None)
     assert "left out, as runs/c has the same seed: runs/d" in means["notes"]
-    assert "left out, no scores of dev yet: runs/e (failed)" in means["notes"]
+    assert "left out, no scores of dev yet: runs/e (failed), runs/f (ok)" in means["notes"]
     shown = {key: first[key] for key in ("model", "seeds", "f1_mean", "f1_sd")}
     assert table("--columns", "model,f1")["rows"][1] == shown
-    per_run = [("bert lr=0.0001", seed) for seed in (2, 3, 3, 4)] + [("bert lr=0.0002", 1)]
+    per_run = [("bert lr=0.0001", seed) for seed in (2, 3, 3, 4, 3)] + [("bert lr=0.0002", 1)]
     for arguments in (["--per-run"], ["--columns", "model,seed"]):
         rows = table(*arguments)["rows"][1:]
         assert [(row["model"], row["seed"]) for row in rows] == per_run
