@@ -9,6 +9,7 @@ from threading import RLock
 from typing import Any, get_args
 
 from qa_arch.config.check import refuse_repeated
+from qa_arch.config.schema import refuse_without_effect
 from qa_arch.data.files import as_list
 from qa_arch.data.memory import given
 from qa_arch.errors import ConfigError
@@ -61,6 +62,7 @@ def train(
         job = jobs.plan(
             settings, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust or ())
         )
+        refuse_without_effect(overrides, [job.config])
         jobs.check([job])
         jobs.train(job)
     return Run(job.folder)

@@ -154,7 +154,6 @@ def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: An
             raise ConfigError(f"'{twin.title}' and '{title}' are the same point{hint}")
     if not planned:
         raise ConfigError("the grid is empty: one of the swept settings has no value")
-    refuse_without_effect(options.get("overrides", ()), [job.config for _, job in planned.values()])
     return dict(planned.values())
 
 
@@ -373,6 +372,8 @@ class Sweep:
     place: Callable[[Path, SweepSettings, Sequence[str] | None], Here | launchers.Cluster] = Here
     local: bool = True
     """Whether that is this machine, with its devices."""
+    has_all: bool = True
+    """Whether the first ``launch`` has all points; a search has few, which may not read what others do."""
     missing: list[QaArchError] | None = None
     """What this machine lacks, of a dry run; None for a sweep that runs."""
     requested: dict[str, SweepPoint] = field(default_factory=dict)
@@ -396,6 +397,7 @@ class Sweep:
             options=options,
             place=Here if kind == "isolated" else partial(launchers.Cluster, kind, parameters),
             local=kind != "slurm",
+            has_all=given.sweeper == "grid",
             missing=[] if dry else None,
         )
 
@@ -437,6 +439,8 @@ class Sweep:
         before any file is written.
         """
         planned = self._placed(plan(composed, **self.options))
+        if self.has_all:
+            refuse_without_effect(self.options.get("overrides", ()), [job.config for job in planned.values()])
         # Checked without the lock, so that a dry run waits for nobody.
         waiting = {point: planned[point] for point in select(self.folder, planned, UNFINISHED)}
         pool = launchers.device_pool(self.settings, waiting.values())

@@ -15,7 +15,7 @@ from qa_arch.cli.runs import add_options, print_next_steps, refuse_options, repo
 from qa_arch.config.check import key_of, refuse_repeated
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import refuse_single_run
-from qa_arch.config.schema import Config, recipe_of, validate
+from qa_arch.config.schema import Config, recipe_of, refuse_without_effect, validate
 from qa_arch.config.target import TRUSTED, require_trusted
 from qa_arch.errors import ConfigError, QaArchError
 from qa_arch.files import write_json
@@ -72,6 +72,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"--if-exists {args.if_exists}: {remedy}")
         return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
     planned = _plan(args)
+    refuse_without_effect(args.overrides, [job.config for job in planned])
     missing: list[QaArchError] | None = [] if args.dry_run else None
     jobs.check(planned, missing=missing)
     if missing is not None:

@@ -650,6 +650,8 @@ def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -
 def _without_effect(config: Config) -> dict[str, str]:
     """Setting, or group of settings, that is not read -> why not."""
     encoder, unread = config.encoder, dict[str, str]()
+    if recipe_of(config.model) is not None:  # which may read settings for other things
+        return unread
     if not config.glove.use:
         unread |= dict.fromkeys(GLOVE_ONLY, "no word vectors are read (glove.use=false)")
     if encoder.init == "random" and encoder.family == "words":
@@ -663,8 +665,12 @@ def _without_effect(config: Config) -> dict[str, str]:
     if not calibration:
         reason = "there are no calibration questions"
         unread |= dict.fromkeys(("calibration.prior", "calibration.fit", "trainer.select"), reason)
+    if not config.data.train_questions and (not calibration or config.data.calibration):
+        unread["data.split_seed"] = "nothing is held out or drawn"
     if config.model["task"] == "sequence":
-        unread |= dict.fromkeys(("decode", "decode.search"), "sequences have no search, only spans")
+        keys = ["decode.search", "decode.max_answer_tokens"]
+        keys += ["decode"] if config.decode.search != "band" else []
+        unread |= dict.fromkeys(keys, "sequences have no search, only spans")
     return unread
 
 

@@ -81,7 +81,7 @@ def _expand(path: str, patterns: Sequence[str]) -> list[Path]:
             raise DataError(f"{path}: the pattern matches no file; check the folder and quote the pattern")
         return files
     own = data_folder()
-    remedy = f", or set QA_ARCH_DATA, which is {own} here" if path.startswith(f"{own}/") else ""
+    remedy = f" or, for data of an experiment, QA_ARCH_DATA ({own})" if path.startswith(f"{own}/") else ""
     raise DataError(f"{path}: no such file or folder (looked in {Path.cwd()}); check the path{remedy}")
 
 

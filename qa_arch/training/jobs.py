@@ -20,14 +20,7 @@ from typing import Any, Literal
 from qa_arch import hub
 from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.config.machine import lost_logger, machine_overrides, refuse_single_run
-from qa_arch.config.schema import (
-    Config,
-    changes_of,
-    recipe_of,
-    refuse_without_effect,
-    require_vectors,
-    validate,
-)
+from qa_arch.config.schema import Config, changes_of, recipe_of, require_vectors, validate
 from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packages_of, require_trusted
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
@@ -107,9 +100,7 @@ def plan(
                 " out"
             )
         trainer["devices"] = launch.world
-    job = make(raw, overrides, folder=folder, if_exists=if_exists, config_dir=config_dir, trust=trust)
-    refuse_without_effect(overrides, [job.config])
-    return job
+    return make(raw, overrides, folder=folder, if_exists=if_exists, config_dir=config_dir, trust=trust)
 
 
 def make(

@@ -45,7 +45,11 @@ REFUSED = [
     ("inspect run --data dev.json --id x --html dev.json", 2, "'dev.json' does not end in .html"),
     ("data synthetic --articles 1 --out ..", 2, "..: already exists and was not changed"),
     ("data synthetic --articles 1 --out dev.json", 2, "dev.json: already exists and was not changed"),
-    ("stats --data data/none.json", 4, "check the path, or set QA_ARCH_DATA, which is data here"),
+    (
+        "stats --data data/none.json",
+        4,
+        "check the path or, for data of an experiment, QA_ARCH_DATA (data)",
+    ),
     ("compare run run --measure auroc --forced-f1", 2, "--forced-f1: not allowed with argument --measure"),
     ("adopt run --predictions x.json", 2, "give either SOURCE"),
     ("adopt run --decode grid --seed 0", 2, "--seed is for --predictions"),

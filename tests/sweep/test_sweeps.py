@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,16 @@ def test_unusable_files_are_refused_before_any_point_starts(
     assert train_m("seed=1,2", *arguments, "--dry-run")[0] == code
     assert f"training on this machine would fail: seed=1: {message}" in caplog.text
     assert not stubbed.folder.exists()
+
+
+def test_setting_that_no_point_of_a_grid_reads_is_refused(stubbed, qa_arch):
+    sweep_of = partial(qa_arch, "train", "-m", "data=demo", f"sweep.folder={stubbed.folder}", "glove.keep=9")
+    code, out, err = sweep_of("seed=1,2")
+    assert (code, out, stubbed.folder.exists()) == (2, "", False)
+    assert "glove.keep=9: has no effect, as no word vectors are read" in err
+    both = ("experiment=squad2", "glove.name=6B.50d", "--dry-run")
+    for some_do in (["-m", "model=bert,proposed"], ["--models", "bert,proposed"]):
+        assert "has no effect" not in "".join(qa_arch("train", *some_do, *both)[1:])
 
 
 def test_interrupted_checks_leave_no_sweep_to_resume(stubbed, train_m, monkeypatch):
@@ -466,6 +477,7 @@ def test_sweep_process_never_imports_torch(tmp_path):
     """Errors that only torch can find are still reported, by the check in another process."""
     program = """
 import sys
+from functools import partial
 from qa_arch.cli.main import main
 code = main(["train", "-m", "model=bert", "debug=fast", "seed=1,2", *sys.argv[1:], "--dry-run"])
 assert "torch" not in sys.modules
