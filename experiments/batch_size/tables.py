@@ -77,8 +77,8 @@ def figures(folder: Path) -> list[Sequence[Path]]:
 
 
 def _by_batch(rows: Sequence[Mapping[str, Any]], title: str) -> Any:
-    """A panel for each measure over the global batch, a line for each model, its mean over seeds; ``rows``
-    ascend in the batch."""
+    """A panel for each measure over the global batch, a line for each model, its mean over seeds, and a small
+    point for each seed; ``rows`` ascend in the batch."""
     figure, (panels,) = panel_grid(title, (), (9.5, 3.2), columns=len(MEASURES), sharey=False)
     for panel, (measure, name) in zip(panels, MEASURES.items(), strict=True):
         panel.set_title(name, loc="left", fontsize=9.5, color=INK)
@@ -94,6 +94,8 @@ def _by_batch(rows: Sequence[Mapping[str, Any]], title: str) -> Any:
                 marker=MARKERS[nth],
                 label=model,
             )
+            points = [(batch, value) for batch, own in values.items() for value in own]
+            panel.plot(*zip(*points, strict=True), ".", color=COLOURS[nth], alpha=0.6)
         panel.set_xscale("log", base=2)
         panel.xaxis.set_major_formatter(ScalarFormatter())
         panel.spines[["top", "right", "left"]].set_visible(False)
