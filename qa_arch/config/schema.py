@@ -639,9 +639,11 @@ def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -
     Choices and YAML files may set what other models read; what is typed is meant to have an effect, except
     with ``debug``, which tries out a command in a smaller setting.
     """
+    typed = {key_of(word) for word in overrides}
     unread = [_without_effect(config) for config in configs]
-    is_trial = "debug" in map(key_of, overrides)
-    for word in () if is_trial else overrides:
+    for word in () if "debug" in typed else overrides:
+        if key_of(word) == "distillation.teacher" and "distillation.soft_targets" in typed:  # 0: a control
+            continue
         reasons = [own.get(key_of(word)) for own in unread]
         if all(reasons) and reasons and not word.endswith("=null"):
             raise ConfigError(f"{word}: has no effect, as {reasons[0]}; leave it out")
@@ -667,6 +669,11 @@ def _without_effect(config: Config) -> dict[str, str]:
         unread |= dict.fromkeys(("calibration.prior", "calibration.fit", "trainer.select"), reason)
     if not config.data.train_questions and (not calibration or config.data.calibration):
         unread["data.split_seed"] = "nothing is held out or drawn"
+    if config.distillation.teachers and not config.distillation.soft_targets:
+        unread["distillation.temperature"] = "distillation.soft_targets is 0"
+        takes_tokenizer = encoder.init == "random" and not (encoder.vocabulary or encoder.tokenizer)
+        if config.distillation.layers == "none" and not takes_tokenizer:
+            unread["distillation.teacher"] = "it gives neither soft targets nor layers (distillation=none)"
     if config.model["task"] == "sequence":
         keys = ["decode.search", "decode.max_answer_tokens"]
         keys += ["decode"] if config.decode.search != "band" else []
@@ -675,8 +682,7 @@ def _without_effect(config: Config) -> dict[str, str]:
 
 
 def _distillation_problems(settings: Distillation, config: Config) -> Iterator[str]:
-    task, encoder = config.model["task"], config.encoder
-    takes_tokenizer = encoder.init == "random" and not (encoder.vocabulary or encoder.tokenizer)
+    task = config.model["task"]
     if not settings.teachers:
         for item in fields(settings):
             if getattr(settings, item.name) != item.default:
@@ -690,13 +696,6 @@ def _distillation_problems(settings: Distillation, config: Config) -> Iterator[s
         yield (
             "distillation.labels, distillation.soft_targets: one of them must be above 0, or the span scores"
             " are not trained"
-        )
-    elif not settings.soft_targets and settings.temperature != 1:
-        yield "distillation.temperature: has no effect without distillation.soft_targets; leave it out"
-    elif not settings.soft_targets and settings.layers == "none" and not takes_tokenizer:
-        yield (
-            "distillation.teacher: teaches nothing; set distillation=soft_targets, or choose with"
-            " distillation.layers what is initialised from the teacher"
         )
     if settings.teachers and not config.trainer.epochs:
         yield "distillation.teacher: trainer.epochs=0 learns nothing from it; add distillation=none"
