@@ -188,8 +188,9 @@ def sources(config: Config) -> dict[str, str]:
     identity_of = identity if recipe is None else import_module(recipe.data).identity
     hashes: dict[str, str] = {}
     for name, source in inputs.items():
-        with named("glove.path" if name == "glove" else f"data.{name}"):
-            hashes |= {} if source is None else {name: identity_of(source)}
+        if source is not None:
+            with named("glove.path" if name == "glove" else f"data.{name}"):
+                hashes[name] = identity_of(source)
     if config.glove.use and config.glove.name:  # which need not be here yet
         hashes["glove"] = config.glove.name
     if config.init_from:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options, page_file, refuse_options
+from qa_arch.cli.runs import add_options, keep_inputs, page_file, refuse_options
 from qa_arch.data.answer_files import read_types
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import usage
@@ -437,6 +437,7 @@ def run_report(args: argparse.Namespace) -> int:
     on_error: OnError = "skip" if any(split.skipped for split in facts) else "raise"
     if not args.data:
         refuse_options(args, ("language",), "is that of --data; recorded scores keep theirs")
+    keep_inputs(args, args.types)
     known, language = {split.fingerprint for split in facts}, args.language or ENGLISH
     questions = open_to_score(args.data, on_error, known, language=language) if args.data else None
     report = write_report(

@@ -46,7 +46,7 @@ def null_threshold(text: str) -> float:
 
 
 def page_file(text: str) -> str:
-    """Parse the name of a page to write, which no record and no data set has."""
+    """Parse the name of a page to write, which is that of no record and hardly of data (``keep_inputs``)."""
     if Path(text).suffix.lower() not in (".html", ".htm"):
         raise argparse.ArgumentTypeError(f"{text!r} does not end in .html")
     return text

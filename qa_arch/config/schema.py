@@ -634,7 +634,7 @@ def refuse_mixed_sources(overrides: Sequence[str], data: Mapping[str, Any]) -> N
 
 
 def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -> None:
-    """Raise ConfigError for the first override of a setting that none of the ``configs`` reads.
+    """Raise ConfigError for the first override of a setting that none of the (one or more) ``configs`` reads.
 
     Choices and YAML files may set what other models read; what is typed is meant to have an effect, except
     with ``debug``, which tries out a command in a smaller setting.
@@ -645,13 +645,13 @@ def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -
         if key_of(word) == "distillation.teacher" and "distillation.soft_targets" in typed:  # 0: a control
             continue
         reasons = [own.get(key_of(word)) for own in unread]
-        if all(reasons) and reasons and not word.endswith("=null"):
+        if all(reasons) and not word.endswith("=null"):
             raise ConfigError(f"{word}: has no effect, as {reasons[0]}; leave it out")
 
 
 def _without_effect(config: Config) -> dict[str, str]:
     """Setting, or group of settings, that is not read -> why not."""
-    encoder, unread = config.encoder, dict[str, str]()
+    data, encoder, unread = config.data, config.encoder, dict[str, str]()
     if recipe_of(config.model) is not None:  # which may read settings for other things
         return unread
     if not config.glove.use:
@@ -660,14 +660,13 @@ def _without_effect(config: Config) -> dict[str, str]:
         unread |= dict.fromkeys(LAYERS_ONLY, "encoder.family=words has no layers and no dropout")
     elif encoder.tokenizer:
         unread["encoder.vocabulary"] = f"encoder.tokenizer={encoder.tokenizer} has its own"
-    calibration = {key: value for key in CALIBRATION_FROM if (value := getattr(config.data, key))}
-    for key in [*calibration][1:]:
-        first, value = next(iter(calibration.items()))
-        unread[f"data.{key}"] = f"the calibration questions are those of data.{first}={value}"
-    if not calibration:
+    first, *later = [key for key in CALIBRATION_FROM if getattr(data, key)] or [""]
+    for key in later:
+        unread[f"data.{key}"] = f"the calibration questions are those of data.{first}={getattr(data, first)}"
+    if not data.has_calibration:
         reason = "there are no calibration questions"
         unread |= dict.fromkeys(("calibration.prior", "calibration.fit", "trainer.select"), reason)
-    if not config.data.train_questions and (not calibration or config.data.calibration):
+    if not data.train_questions and first in ("", "calibration"):
         unread["data.split_seed"] = "nothing is held out or drawn"
     if config.distillation.teachers and not config.distillation.soft_targets:
         unread["distillation.temperature"] = "distillation.soft_targets is 0"

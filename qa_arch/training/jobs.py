@@ -39,7 +39,17 @@ from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, user_path, write
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher
 from qa_arch.process import gc_disabled, launched
 from qa_arch.provenance import ENCODER, identify, new_record, now
-from qa_arch.records import CHECKPOINT, MODEL, RECORD, WANDB, RunRecord, clear_run, read_record, read_trained
+from qa_arch.records import (
+    CHECKPOINT,
+    MODEL,
+    RECORD,
+    WANDB,
+    RunRecord,
+    Status,
+    clear_run,
+    read_record,
+    read_trained,
+)
 
 log = logging.getLogger(__name__)
 IfExists = Literal["fail", "replace", "resume"]
@@ -236,7 +246,7 @@ def require_usable(job: Job) -> None:
     if job.if_exists == "replace":
         require_alone(folder)
     if job.if_exists == "fail":
-        status = read_record(folder).status if (folder / RECORD).is_file() else None
+        status = _status(folder)
         state = "is finished;" if status == "ok" else "already exists; --if-exists resume continues it,"
         if status == "failed" and not any(folder.glob(f"*{CHECKPOINT}")):  # perhaps by a setting
             state = "failed before its first checkpoint;"
@@ -364,7 +374,12 @@ def _require_same_inputs(job: Job, record: RunRecord) -> None:
 
 def finished(folder: Path) -> bool:
     """Whether the folder contains a run that finished successfully."""
-    return (folder / RECORD).is_file() and read_record(folder).status == "ok"
+    return _status(folder) == "ok"
+
+
+def _status(folder: Path) -> Status | None:
+    """Status of the run in the folder; None before its first record."""
+    return read_record(folder).status if (folder / RECORD).is_file() else None
 
 
 def require_files(config: Config) -> None:

@@ -60,9 +60,9 @@ def inspect_question(
         layers += _encoder_layers(predictor, example, table, row, batch)
     if matching is not None:
         layers.append(_match_layer(predictor, matching, example, table, row, batch))
-    if not layers and predictor.library == "onnx":
-        raise RunError("attention: a graph has its results alone; inspect the run that was exported")
     if not layers:
+        if predictor.library == "onnx":
+            raise RunError("attention: a graph has its results alone; inspect the run that was exported")
         raise RunError(
             "attention: the model has no match-LSTM" + (" and no encoder layers" if only is None else "")
         )
