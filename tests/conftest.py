@@ -100,11 +100,20 @@ def visit(browser: Any) -> Iterator[Callable[..., Any]]:
     assert problems == []
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_folder() -> Iterator[str]:
+    """``QA_ARCH_DATA``, which is unset for the tests: without ``real_data`` they print the same anywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        given = os.environ.get("QA_ARCH_DATA", "")
+        patch.delenv("QA_ARCH_DATA", raising=False)
+        yield given
+
+
 @pytest.fixture(scope="session")
-def real_data() -> Path:
+def real_data(data_folder: str) -> Path:
     """Folder of real data sets, named by ``QA_ARCH_DATA``; skips if missing."""
-    folder = Path(os.environ.get("QA_ARCH_DATA", "")).expanduser()
-    if not os.environ.get("QA_ARCH_DATA") or not (folder / "squad").is_dir():
+    folder = Path(data_folder).expanduser()
+    if not data_folder or not (folder / "squad").is_dir():
         pytest.skip("no real data: set QA_ARCH_DATA to the folder with squad/ and glove/")
     return folder
 

@@ -70,7 +70,7 @@ class Checkout:
             else:
                 shutil.copy(source, target)
         self.environment = {
-            **{key: value for key, value in os.environ.items() if key != "QA_ARCH_DATA"},
+            **os.environ,
             "PYTHONPATH": str(self.root),
             "PYTHONDONTWRITEBYTECODE": "1",
             "OMP_NUM_THREADS": "1",

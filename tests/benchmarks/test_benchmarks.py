@@ -181,7 +181,6 @@ def test_a_stopped_run_goes_on_and_only_full_runs_are_published(measured, monkey
 
 
 def test_rows_of_other_code_are_measured_again_and_lacking_data_is_said_first(measured, monkeypatch, capsys):
-    monkeypatch.delenv("QA_ARCH_DATA", raising=False)
     runner.main(["prepare", "cli-help"])
     first = capsys.readouterr().err.splitlines()[0]
     assert first.startswith("2 rows; 1 need SQuAD 2.0's dev set")

@@ -58,7 +58,7 @@ def configure(configure_once) -> Callable[..., Config]:
     return configure_once
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")  # "package" lasts for the session where no __init__.py is
 def finished_runs_keep_checkpoints() -> Iterator[None]:
     """Tests compare the state in which runs ended."""
     with pytest.MonkeyPatch.context() as patch:
