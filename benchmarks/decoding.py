@@ -14,9 +14,9 @@ from datasets import Dataset
 from benchmarks import peers
 from benchmarks.targets import Measure, Measurement, cost, speedup
 from benchmarks.timing import alternate
+from qa_arch.qa.decoding import best_spans
 from qa_arch.qa.files import nbest, predictions
 from qa_arch.qa.ranking import Ranking, SpanCandidates, char_spans, rank
-from qa_arch.qa.search import best_spans
 from qa_arch.tensors import SpanLogits
 from qa_arch.types import Example
 

@@ -60,7 +60,7 @@ def main(overrides: list[str]) -> None:
     """Print both figures for each attention, averaged over training windows."""
     torch.manual_seed(0)
     config = validate(compose(["model=proposed", f"data.train_questions={WINDOWS}", *overrides]))
-    parts = task.assemble(config)
+    parts = task.new_parts(config)
     rows = list(range(min(WINDOWS, len(parts.tables["train"]))))
     model, calls = parts.model.eval(), []
     layer = next(module for module in model.modules() if isinstance(module, MatchLSTM))

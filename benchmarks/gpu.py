@@ -27,7 +27,7 @@ from qa_arch.config.schema import validate
 from qa_arch.features.batches import BucketBatchSampler, Collator
 from qa_arch.models.proposed import BertMatch
 from qa_arch.nn.encoder import Encoder
-from qa_arch.nn.match_lstm import MatchLSTM, recur_plain
+from qa_arch.nn.match_lstm import MatchLSTM, recur_reference
 from qa_arch.nn.reading import Batches
 from qa_arch.tensors import Batch
 from qa_arch.training.module import TrainingData
@@ -68,7 +68,7 @@ def match_lstm_eager(quick: bool) -> Measurement:
         step = _match_step(hidden, width, device)
 
         def plain(step: Callable[[], None] = step) -> None:
-            with mock.patch("qa_arch.extras.kernels.autograd.recur_fused", recur_plain):
+            with mock.patch("qa_arch.extras.kernels.autograd.recur_fused", recur_reference):
                 step()
 
         pairs = alternate(synchronised(step), synchronised(plain), 3 if quick else 7)

@@ -40,7 +40,7 @@ from qa_arch.records import (
     SCORED_EMPTY,
     TRAIN,
     WRITING,
-    Fits,
+    CalibrationFits,
     Parameters,
     Point,
     RunRecord,
@@ -144,7 +144,7 @@ def _fitted(
     watching: Watching,
 ) -> tuple[RunRecord, Reading | None]:
     """The record with threshold and temperature, and what the model read of the set they are fitted on."""
-    from qa_arch.evaluation import calibrate, predict, recorded_calibration
+    from qa_arch.evaluation import calibrate, read_set, recorded_calibration
     from qa_arch.qa.loading import as_recorded
 
     if questions is None and decodes:
@@ -153,10 +153,10 @@ def _fitted(
         # Fitted from nothing: the null odds of another decoding are on another scale.
         as_recorded(predictor, replace(record, threshold=None, confidence=None))
         with watching() as watch:
-            reading = predict(predictor, questions, watch=watch)
+            reading = read_set(predictor, questions, watch=watch)
         return replace(record, **vars(calibrate(predictor, reading))), reading
     if decodes:
-        fits = Fits(threshold=Threshold(value=0.0, fitted_on="nothing"))
+        fits = CalibrationFits(threshold=Threshold(value=0.0, fitted_on="nothing"))
         return replace(record, **vars(fits)), None
     if len(sources) > 1:
         record = replace(record, **vars(_mean_fits(sources, predictor)))
@@ -294,7 +294,7 @@ def _members(runs: Sequence[str], folder: Path) -> list[dict[str, str]]:
     ]
 
 
-def _mean_fits(runs: Sequence[str], predictor: Reader) -> Fits:
+def _mean_fits(runs: Sequence[str], predictor: Reader) -> CalibrationFits:
     """The means of the members' null thresholds and temperatures; None if no member has one."""
     members = [read_record(run) for run in runs]
     thresholds = [member.threshold for member in members if member.threshold]
@@ -312,7 +312,7 @@ def _mean_fits(runs: Sequence[str], predictor: Reader) -> Fits:
     if confidences:
         fitted_on = " and ".join(sorted({fit.fitted_on for fit in confidences}))
         confidence = replace(confidences[0], value=predictor.temperature, fitted_on=fitted_on)
-    return Fits(threshold, confidence)
+    return CalibrationFits(threshold, confidence)
 
 
 # Answers -----------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def _calibrate(
     from qa_arch.qa import task
 
     outputs = {CALIBRATION: ranking(calibration, calibration_answers), DEV: ranking(questions, answers)}
-    fits, scores, hashes = task.fit(calibration, outputs[CALIBRATION]), {}, {}
+    fits, scores, hashes = task.fit_calibration(calibration, outputs[CALIBRATION]), {}, {}
     fitted = replace(record, **vars(fits))
     for split, scored in ((CALIBRATION, calibration), (DEV, questions)):
         threshold, ranked = threshold_on(scored, fitted.null_threshold), outputs[split]

@@ -1,11 +1,11 @@
 """Score run folders: which set a run may be scored on, its operating points, rows of questions and files.
 
 The only scoring path of spans, at the end of training (``train_spans``) and by ``qa-arch evaluate``
-(``evaluate_run``); ``adopt`` makes a run of whatever is none. ``predict`` returns what a model read,
-``score`` the scores, and writes the files; a recipe brings its own ``score``, and ``add_scores`` takes
-either. A set may be scored if the run was not trained on its articles and the config leaves it open: with
-``data.open_dev: false`` the dev set is closed, only ``--final`` scores it, and each access is logged in
-``experiments/<name>/dev_openings.jsonl``.
+(``evaluate_run``); ``adopt`` makes a run of a checkpoint, an ensemble or another system's answers.
+``read_set`` runs a model over a set, ``score`` turns its outputs into scores and files, and ``score_opened``
+adds those to an existing run, with this ``score`` or a recipe's. A set may be scored if the run was not
+trained on its articles and the config leaves it open: with ``data.open_dev: false`` the dev set is closed,
+only ``--final`` scores it, and each access is logged in ``experiments/<name>/dev_openings.jsonl``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from qa_arch.records import (
     MODEL,
     TRAIN,
     WRITING,
-    Fits,
+    CalibrationFits,
     Point,
     Points,
     RunRecord,
@@ -123,7 +123,7 @@ def evaluate_run(
 
     ``load`` builds the predictor, after the cheap checks; ``watching`` shows progress. ``train`` scores the
     questions that the run was trained on; ``null_threshold`` is one more threshold to score at. Returns and
-    raises as ``open_set`` and ``add_scores``.
+    raises as ``open_set`` and ``score_opened``.
     """
     record = read_record(folder)
     config = run_config(record.config)
@@ -145,7 +145,7 @@ def evaluate_run(
             return None
         return reference_scores(config, calibration, questions, (*TRUSTED, *trust))
 
-    return add_scores(
+    return score_opened(
         folder,
         record,
         opened,
@@ -158,7 +158,7 @@ def evaluate_run(
     )
 
 
-def add_scores(
+def score_opened(
     folder: Path,
     record: RunRecord,
     opened: Opened,
@@ -183,7 +183,7 @@ def add_scores(
         accesses.append(dev_access(folder.resolve().name, record.run_hash, opened.questions))
         log.info("%s: one more access to dev", log_dev_access(logs[0], accesses[0]))
     with watching() as watch:
-        reading = predict(predictor, opened.questions, watch=watch, facts_of=facts_of)
+        reading = read_set(predictor, opened.questions, watch=watch, facts_of=facts_of)
     references = heuristics()
     with changing(folder, patience=WRITING) as current:  # another set may have been scored meanwhile
         if current is None or current.created != record.created:
@@ -375,7 +375,7 @@ def recorded_calibration(record: RunRecord, config: Config) -> QuestionSet | Non
 # Scores ------------------------------------------------------------------------------------------
 
 
-def predict(
+def read_set(
     predictor: Any,
     questions: Any,
     *,
@@ -414,8 +414,10 @@ def score(
     given: float | None = None,
     steps: int | None = None,
 ) -> tuple[Points, str]:
-    """``write_scored``, with a warning about a model that only abstains; ``steps``: of the training that has
-    just ended."""
+    """Score a reading at the null threshold of the predictor, and write its files (``write_scored``).
+
+    Warns of a model that only abstains. ``steps``: those of the training that has just ended.
+    """
     questions, outputs = reading.questions, reading.outputs
     threshold = threshold_on(questions, predictor.null_threshold)
     fact = mass_abstention(questions, outputs.best_predictions, threshold)
@@ -459,9 +461,9 @@ def write_scored(
     return points, rows_hash
 
 
-def calibrate(predictor: Reader, calibration: Reading) -> Fits:
+def calibrate(predictor: Reader, calibration: Reading) -> CalibrationFits:
     """Fit as the config's ``calibration`` says, and set the fitted values on the predictor."""
-    fits = task.fit(calibration.questions, calibration.outputs, predictor.config.calibration)
+    fits = task.fit_calibration(calibration.questions, calibration.outputs, predictor.config.calibration)
     if fits.threshold is not None:
         predictor.null_threshold = fits.threshold.limit
     if fits.confidence is not None:

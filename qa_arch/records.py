@@ -236,7 +236,7 @@ class Parameters:
     word_vectors: int | None = None
     """Frozen, not part of the total."""
     nonzero: int | None = None
-    """Nonzero parameters out of the total; None if nothing was pruned or quantised."""
+    """Nonzero parameters out of the total; counted in runs that started from another, which may be pruned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -335,7 +335,7 @@ class Confidence:
 
 
 @dataclass(frozen=True)
-class Fits:
+class CalibrationFits:
     """Values fitted after training; names and meaning of None as in ``RunRecord``."""
 
     threshold: Threshold | None = None

@@ -138,13 +138,13 @@ def default_folder(base: Path, grid: str, swept: Sequence[str]) -> Path:
 def plan(composed: Iterable[tuple[Sequence[str], dict[str, Any]]], **options: Any) -> dict[SweepPoint, Job]:
     """Validate all points; raises an error naming the first that cannot run or is given twice.
 
-    ``composed``: overrides and resolved config of each; ``options`` are those of ``jobs.make``.
+    ``composed``: overrides and resolved config of each; ``options`` are those of ``jobs.plan_composed``.
     """
     planned: dict[str, tuple[SweepPoint, Job]] = {}
     for overrides, raw in composed:
         title = SweepPoint("", "", tuple(overrides)).title
         with named(title):
-            job = jobs.make(raw, if_exists="resume", title=title, **options)
+            job = jobs.plan_composed(raw, if_exists="resume", title=title, **options)
             key = point_key(job.config)
         point = SweepPoint(point_name(overrides, job.config, key), key, tuple(overrides))
         twin, _ = planned.setdefault(key, (point, job))
@@ -369,7 +369,7 @@ class Sweep:
     grid: str
     settings: SweepSettings
     options: Mapping[str, Any] = field(default_factory=dict)
-    """Those of ``jobs.make``: ``overrides``, ``trust`` and ``config_dir``."""
+    """Those of ``jobs.plan_composed``: ``overrides``, ``trust`` and ``config_dir``."""
     place: Callable[[Path, SweepSettings, Sequence[str] | None], Here | launchers.Cluster] = Here
     local: bool = True
     """Whether that is this machine, with its devices."""
@@ -619,7 +619,7 @@ def _job_again(
     made: Any = {"if_exists": "resume", "config_dir": config_dir, "trust": trust, "title": point.title}
     try:
         raw = merge(path, overrides, config_dir, resumes=runs)
-        job = jobs.make(raw, overrides, folder=path.parent, **made)
+        job = jobs.plan_composed(raw, overrides, folder=path.parent, **made)
         key = point_key(job.config)
     except QaArchError as error:
         # A finished point needs no files, and may have read those of another machine.

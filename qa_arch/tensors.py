@@ -86,7 +86,7 @@ class SpanLogits(Movable):
     """Start and end logits of an answer; ``start`` and ``end`` are -inf outside the context.
 
     "No answer" has its own fields and is never a token index: the null logits are one more class in the start
-    and end softmax of the loss; decoding uses only ``null``. A span scores ``start[s] + end[e]``.
+    and end softmax of the loss, and decoding compares ``start[s] + end[e]`` of a span with ``null``.
     """
 
     start: Float[Tensor, "B T"]
@@ -99,7 +99,7 @@ class SpanLogits(Movable):
 
     @property
     def null(self) -> Float[Tensor, "B"]:
-        """Score of "no answer", on the scale of a span's score."""
+        """Score of "no answer", on the scale of a span's: both null logits and the weighted verifier."""
         null = self.null_start + self.null_end
         return null if self.verifier is None else null + self.verifier_weight * self.verifier
 

@@ -39,7 +39,7 @@ class LazyCases(dict[str, Any]):
 def build_subjects(
     configure: Callable[[str], Config],
     subject: type[Subject] = Subject,
-    assemble: Callable[[Config], Any] = task.assemble,
+    assemble: Callable[[Config], Any] = task.new_parts,
 ) -> LazyCases:
     """Subjects of all cases, with the config of ``configure(case)``."""
 

@@ -142,5 +142,5 @@ def test_pages_and_docstrings_name_what_exists():
     "name", ["``qa.task.gone``", "qa_arch.gone.fit", "qa_arch/qa/gone.py", "``nn.gone``"]
 )
 def test_planted_name_of_nothing_is_found(tmp_path, name):
-    (tmp_path / "planted.py").write_text(f'"""As ``qa.task.fit``, {name}."""')
+    (tmp_path / "planted.py").write_text(f'"""As ``qa.task.fit_calibration``, {name}."""')
     assert len(names_of_nothing(tmp_path / "planted.py")) == 1

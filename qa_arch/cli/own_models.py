@@ -136,7 +136,7 @@ def run_check_model(args: argparse.Namespace) -> int:
     with TemporaryDirectory(prefix="qa_arch-") as folder:  # for the contract's questions
         settings = [*contract.trial_settings(Path(folder)), *args.overrides]
         config = jobs.plan(settings, config_dir=config_dir, trust=args.trust).config
-        parts = task.assemble(config, trusted)
+        parts = task.new_parts(config, trusted)
         subject = contract.Subject(config, parts, trusted, without_effect)
         for number, check in enumerate(checks):
             reason = _reason(check, subject, args.trust)

@@ -48,7 +48,7 @@ def _evaluate(args: argparse.Namespace) -> int:
     if (entry := recipe_of(config.model)) is None:
         raise RunError(f"{folder}: finds spans; score it with qa-arch evaluate --run")
     with gc_disabled():
-        from qa_arch.evaluation import Permission, add_scores, open_permitted
+        from qa_arch.evaluation import Permission, open_permitted, score_opened
 
         recipe, source = entry.load(), import_module(entry.data)
     permission = Permission(args.final, args.experiments, args.allow_overlap)
@@ -64,7 +64,7 @@ def _evaluate(args: argparse.Namespace) -> int:
         trusted = (*TRUSTED, *args.trust)
         return recipe.heuristics(config, opened.questions, trusted) if config.references else None
 
-    scored, split = add_scores(
+    scored, split = score_opened(
         folder,
         record,
         opened,

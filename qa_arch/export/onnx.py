@@ -36,9 +36,9 @@ from qa_arch.models import store
 from qa_arch.models.onnx_model import DESCRIPTION, INPUTS, OUTPUTS, Description, ExportCheck, OnnxModel
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, run_model
+from qa_arch.qa.decoding import SpanCollector
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
-from qa_arch.qa.search import SpanCollector
 from qa_arch.records import GRAPH, write_record
 from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, difference
 from qa_arch.types import QuestionSet
@@ -395,7 +395,7 @@ def match_lstm(
     bias: FLOAT[...],
     state: FLOAT[...],
 ) -> FLOAT[...]:
-    """The steps of ``qa_arch.nn.match_lstm.recur_plain`` as a Scan. ``bias`` cancels in the softmax."""
+    """The steps of ``qa_arch.nn.match_lstm.recur_reference`` as a Scan. ``bias`` cancels in the softmax."""
     # The second direction reads the same units, those of each text in reverse; padding stays last.
     order = op.Expand(op.Unsqueeze(reversal, [2]), op.Shape(inputs))
     back = op.GatherElements(inputs, order, axis=0)

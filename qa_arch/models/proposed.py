@@ -41,8 +41,11 @@ EPSILON = 1e-4
 class BertMatch(nn.Module):
     """Encoder → word features → match-LSTM of the context over the question → span head.
 
-    ``head`` defaults to the boundary answer pointer of width ``hidden``. ``match=False`` passes the
-    encoder's context straight to the head; ``residual`` concatenates the encoder's context to the match
+    Axes: ``B`` windows, ``T`` tokens, ``C`` context and ``Q`` question units, ``D`` width of tokens with
+    their features, ``M`` of match states, ``S`` of the head's rows, ``l`` hidden.
+
+    ``head`` defaults to the boundary answer pointer of width ``hidden``. ``match=False`` leaves
+    out the match-LSTM; ``residual`` concatenates the encoder's context to the match
     states for the head; ``suffix_prefix`` > 0 re-reads question and context with a SuBiLSTM of that window
     before matching; ``matching="words"`` pools the pieces of each word after the encoder, and scores its
     first piece as start, its last as end.
@@ -120,7 +123,7 @@ class BertMatch(nn.Module):
     def forward(self, batch: Batch) -> SpanLogits:
         tokens = self.encoder(batch.ids, batch.mask, batch.segments)
         tokens = self.dropout(self.features(tokens, batch.vector, batch.overlap))
-        # Word encoders have no [CLS]: their sentinel is the row of zeros of the paper.
+        # Word encoders have no [CLS]: their sentinel is a row of zeros.
         cls = tokens[:, 0] if self.encoder.has_cls else torch.zeros_like(tokens[:, 0])
         context, context_mask = self._units(tokens, batch.context, batch.word)
         states = context
@@ -169,8 +172,8 @@ class Alignment(nn.Module):
     """Compares each context unit p_i with its counterpart in the question, and adds the result to it::
 
         s_ij = g cos(W p_i, W q_j),   s_i0 = 0          0: the question word "nothing", a row of zeros
-        a_i  = Σ_j softmax(s_i)_j q_j
-        p_i' = p_i + V relu(U [a_i; p_i ∘ a_i; |p_i - a_i|] + u)
+        m_i  = Σ_j softmax(s_i)_j q_j
+        p_i' = p_i + V relu(U [m_i; p_i ∘ m_i; |p_i - m_i|] + u)
 
     The comparison is that of Tai et al. 2015 (eq. 15) and Wang & Jiang 2017 ("SubMult+NN") with the residual
     of He et al. 2016. W is initialised orthonormal: a random projection nearly preserves cosines, so equal

@@ -208,8 +208,8 @@ def snap_outward(
 class SequenceLoss:
     """Negative log-likelihood of the gold tokens in order, followed by the stop symbol.
 
-    Wang & Jiang 2016, section 3.3. The target of a window without an answer is the stop at the first step,
-    that of an answer longer than S its first S tokens.
+    Wang & Jiang 2016, eq. 12. The target of a window without an answer is the stop at the first step, that of
+    an answer longer than S its first S tokens.
     """
 
     tasks: ClassVar = ("sequence",)

@@ -1,11 +1,13 @@
-"""Match-LSTM: an LSTM over the context that attends to the question (Wang & Jiang 2016, eqs. 1-6).
+"""Match-LSTM: an LSTM over the context that attends to the question (Wang & Jiang 2016, eqs. 2-6).
 
-``recur_plain`` is the reference; ``recur`` computes the same faster, with a hand-written backward pass.
+``recur_reference`` follows the equations; ``recur`` computes the same faster, with a hand-written backward
+pass.
 
-Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width, ``G`` = 4l gates,
-``S`` = 5l pre-activations of a step. An axis of 2 is the two directions, which share their parameters and run
-as one batch. A step has five blocks, the attention query and the gates o, i, f, g: in this order the three
-sigmoids are contiguous, and so are the three gates that act through the cell.
+Axes: ``C`` steps (context units), ``B`` windows, ``Q`` question units, ``l`` hidden width, ``M`` = 2l,
+``G`` = 4l gates (not the matrix G_i), ``S`` = 5l pre-activations of a step. An axis of 2 is the two
+directions, which share their parameters and run as one batch. A step has five blocks, the attention query and
+the gates o, i, f, g: in this order the three sigmoids are contiguous, and so are the three gates that act
+through the cell.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from qa_arch.nn.heads import append_sentinel
 from qa_arch.nn.masking import at_least_float32, reversal, reverse
 
 Kernel = Literal["auto", "plain", "fused"]
-"""``auto``: a fused kernel where one has been verified, else the plain loop."""
+"""``auto``: a fused kernel where one has been verified, else ``recur``; ``plain``: always ``recur``."""
 SAFE = 20.0
 """Largest absolute key and query at which exp(2 key) exp(2 query) is far from overflow in fp32."""
 CHUNK = 32
@@ -41,10 +43,11 @@ class MatchLSTM(nn.Module):
         z_i = [h^p_i ; H^q a_i]                              input of the step             (eq. 3)
         h^r_i = LSTM(z_i, h^r_{i-1})                         gates o, i, f, g              (eq. 4)
 
-    H^q ends in a zero row, a question word "nothing" for units that match none. All linear layers have
-    biases: with D = l, attention has 3(l² + l) + (l + 1) parameters and the LSTM 4(3l² + 3l). Three of the
-    biases are redundant, as they are added to the same sum; ``all_biases=False`` keeps one in the attention
-    and two in the gates, as in the equations and a standard LSTM: 3l² + l + (l + 1) and 4(3l² + 2l).
+    Unlike the paper's, H^q ends in a zero row, a question word "nothing" for units that match none. All
+    linear layers have biases: with D = l, attention has 3(l² + l) + (l + 1) parameters and the LSTM
+    4(3l² + 3l). Biases that are added to one sum are redundant; ``all_biases=False`` keeps one in the
+    attention and two in the gates, as in the equations and a standard LSTM: 3l² + l + (l + 1) and
+    4(3l² + 2l).
     ``kernel`` selects the implementation (``Kernel``), not the result.
     """
 
@@ -162,7 +165,7 @@ def _sum(*biases: Tensor | None) -> Tensor:
     return reduce(torch.add, (bias for bias in biases if bias is not None))
 
 
-def recur_plain(
+def recur_reference(
     inputs: Float[Tensor, "C B S"],
     reversal: Int[Tensor, "C B"],
     keys: Float[Tensor, "B Q l"],
@@ -175,10 +178,10 @@ def recur_plain(
     """Reference recurrence: hidden states in reading order, starting from zero.
 
     Everything independent of the previous state is precomputed for all steps: ``inputs`` is the context
-    unit's contribution to query and gates (W^p h^p_i, with all biases), ``keys`` the question's contribution
-    to the attention (W^q H^q), ``values`` its contribution to the gates when attended. ``state`` is
-    [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i. ``mask`` has a real unit in every
-    row. ``recur`` and, on a GPU, the kernels of an extra compute the same, faster.
+    unit's contribution to query and gates (W^p h^p_i, with the biases of W^p, W^r and gates), ``keys`` the
+    question's contribution to the attention (W^q H^q), ``values`` its contribution to the gates when
+    attended. ``state`` is [W^r; W^hh]. The second direction reads unit ``reversal[i]`` at step i. ``mask``
+    has a real unit in every row. ``recur`` and, on a GPU, the kernels of an extra compute the same, faster.
     """
     backward = inputs.flatten(0, 1)[flat(reversal)].view_as(inputs)
     h = c = inputs.new_zeros(inputs.shape[1], 2, score.shape[0])
@@ -201,7 +204,7 @@ def flat(reversal: Int[Tensor, "C B"]) -> Int[Tensor, "N"]:
 
 
 def recur(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Tensor, "C B 2 l"]:
-    """Hidden states in reading order, starting from zero; same arguments as ``recur_plain``."""
+    """Hidden states in reading order, starting from zero; same arguments as ``recur_reference``."""
     keys = keys.masked_fill(~mask[..., None], 0.0)  # so that padding cannot trigger the SAFE check
     return _Recurrence.apply(inputs, flat(reversal), keys, values, mask, score, bias, state)
 
@@ -210,7 +213,7 @@ def attend(inputs, reversal, keys, values, mask, score, bias, state) -> Float[Te
     """Attention weights of each step of ``recur``, in reading order; no gradient."""
     keys = keys.masked_fill(~mask[..., None], 0.0)
     with torch.no_grad():
-        tape, _ = _run_safely(inputs, flat(reversal), keys, values, mask, score, state)
+        tape, _ = _forward(inputs, flat(reversal), keys, values, mask, score, state)
     return tape.attention
 
 
@@ -223,7 +226,7 @@ class _Recurrence(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs, reversal, keys, values, mask, score, bias, state) -> Tensor:
-        tape, ctx.exponential = _run_safely(inputs, reversal, keys, values, mask, score, state)
+        tape, ctx.exponential = _forward(inputs, reversal, keys, values, mask, score, state)
         ctx.save_for_backward(*tape, reversal, keys, values, score, bias, state)
         return tape.states
 
@@ -251,19 +254,19 @@ class _Tape(NamedTuple):
     attention: Float[Tensor, "C B 2 Q"]
 
 
-def _run_safely(inputs, reversal, keys, values, mask, score, state) -> tuple[_Tape, bool]:
+def _forward(inputs, reversal, keys, values, mask, score, state) -> tuple[_Tape, bool]:
     """Run the loop in exponential form, or in sigmoid form if that could overflow; also returns which."""
     # Keys are known before the loop; queries depend on its states and are checked after it.
     exponential = bool(keys.abs().amax() <= SAFE)
-    tape = _run(inputs, reversal, keys, values, mask, score, state, exponential)
+    tape = _forward_loop(inputs, reversal, keys, values, mask, score, state, exponential)
     queries = tape.steps[..., : score.shape[0]]
     if exponential and not bool(torch.stack(queries.aminmax()).abs().amax() <= SAFE):
         exponential = False
-        tape = _run(inputs, reversal, keys, values, mask, score, state, exponential)
+        tape = _forward_loop(inputs, reversal, keys, values, mask, score, state, exponential)
     return tape, exponential
 
 
-def _run(inputs, reversal, keys, values, mask, score, state, exponential) -> _Tape:
+def _forward_loop(inputs, reversal, keys, values, mask, score, state, exponential) -> _Tape:
     """Run the loop, writing every step to the tape in place."""
     C, B, _ = inputs.shape
     width, Q = score.shape[0], keys.shape[1]
@@ -399,11 +402,11 @@ def gradient_of_state(
     " Tensor bias, Tensor state) -> Tensor",
 )
 def recur_exported(inputs, reversal, keys, values, mask, score, bias, state):
-    """``recur_plain`` as an operator that ``qa_arch.export.onnx`` translates; no gradients.
+    """``recur_reference`` as an operator that ``qa_arch.export.onnx`` translates; no gradients.
 
     ``torch.export`` would unroll the loop and so fix the number of context units.
     """
-    return recur_plain(inputs, reversal, keys, values, mask, score, bias, state)
+    return recur_reference(inputs, reversal, keys, values, mask, score, bias, state)
 
 
 @recur_exported.register_fake

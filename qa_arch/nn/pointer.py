@@ -1,4 +1,4 @@
-"""Answer pointer and the heads built on it (Wang & Jiang 2016, section 3.2).
+"""Answer pointer and the heads built on it (Wang & Jiang 2016, section 2.3).
 
 Axes: ``B`` windows, ``C`` context units, ``D`` input width, ``l`` hidden width.
 """
@@ -17,7 +17,7 @@ from qa_arch.nn.masking import fill, linear_fp32, masked_softmax
 
 
 class AnswerPointer(nn.Module):
-    """Pointer network whose steps are conditioned on the previous ones (Wang & Jiang 2016, eqs. 7-11)::
+    """Pointer network whose steps are conditioned on the previous ones (Wang & Jiang 2016, eqs. 7-9)::
 
         F_k = tanh(V H + W^a h_{k-1} + b^a),   scores_k = v^T F_k + c,   b_k = softmax(scores_k)
         h_k = LSTM(H b_k, h_{k-1}),   h_0 = 0
@@ -130,7 +130,7 @@ class PointerHead(nn.Module):
         mask: Bool[Tensor, "B C"],
         nothing: Float[Tensor, "B D"] | None = None,
     ) -> SpanScores:
-        """``nothing``: the sentinel's row (default zeros, as in the paper)."""
+        """``nothing``: the sentinel's row (default zeros, as in the authors' code)."""
         C = context.shape[1]
         if self.sentinel:
             context, real = append_sentinel(context, mask, nothing)

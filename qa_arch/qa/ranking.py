@@ -19,7 +19,7 @@ from qa_arch.metrics.abstention import confidences, fit_temperature, softmax
 from qa_arch.types import Candidate, Example, Prediction
 
 
-class WindowRecord:
+class WindowColumns:
     """Dataclass of arrays with one row per window."""
 
     __slots__ = ()
@@ -43,7 +43,7 @@ MAX_LISTED = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SpanCandidates(WindowRecord):
+class SpanCandidates(WindowColumns):
     """The ``K`` best spans of ``N`` windows, best first, and the scores of "no answer".
 
     Unused ranks have logits of -inf and token 0, and come last.

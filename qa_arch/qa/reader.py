@@ -33,8 +33,8 @@ from qa_arch.metrics.abstention import confidences
 from qa_arch.nn.encoder import encoder_of
 from qa_arch.nn.precision import Precision
 from qa_arch.nn.reading import Watch, device_of, run_model
+from qa_arch.qa.decoding import SpanCollector
 from qa_arch.qa.ranking import Ranking
-from qa_arch.qa.search import SpanCollector
 from qa_arch.records import RunRecord
 from qa_arch.types import Candidate, Example, Prediction, QuestionSet
 
@@ -247,6 +247,7 @@ class Reader:
         return predictions
 
     def try_out(self) -> None:
+        """Answer two questions, to find files that do not fit together; ValueError if no score is finite."""
         pairs = [("Who?", "Ada \U00013000."), ("Who wrote it?", "It was written by Ada.")]
         if not any(math.isfinite(prediction.null_odds) for prediction in self.predict(pairs)):
             raise ValueError("its scores are not finite")

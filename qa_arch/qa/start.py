@@ -51,7 +51,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> SpanParts:
     """Data, features, model and loss of a run, with the distillation loss of its teacher, if it has one."""
     teacher = load_teacher(config, trusted)
     if config.init_from is None:
-        parts = task.assemble(config, trusted, teacher)
+        parts = task.new_parts(config, trusted, teacher)
     else:
         parts = _started(config, config.init_from, trusted, teacher)
     if teacher is None:
@@ -78,7 +78,7 @@ def _started(config: Config, run: str, trusted: Sequence[str], teacher: Teacher 
     if teacher is not None:
         teacher.check(config, reader.tokenizer, sets)
     parent = Parent(run=name, run_hash=record.run_hash, system=systems_hash([record]), titles=titles)
-    parts = task.reassemble(config, sets, reader, trusted)
+    parts = task.continued_parts(config, sets, reader, trusted)
     for change in changes_of(config).values():
         parts = change.change(config, parts)
     _make_trainable(parts, config)

@@ -3,11 +3,11 @@
 The steps of a question, in order::
 
     raw data -> Example           data.splits.load_splits
-    -> Feature, and the model     assemble
+    -> FeatureTable, and the model    new_parts
     -> Batch                      batches
     -> logits                     the model
-    -> ranked answers             qa.search, qa.ranking
-    -> Scores                     fit, qa.files
+    -> ranked answers             qa.decoding, qa.ranking
+    -> Scores                     fit_calibration, qa.files
     -> run.json                   training.run, evaluation
 
 Models are in ``models``, losses in ``nn``. A model of the task ``sequence`` scores token sequences, which are
@@ -62,8 +62,8 @@ from qa_arch.records import (
     THRESHOLD_0,
     TRAIN,
     Answerability,
+    CalibrationFits,
     Confidence,
-    Fits,
     Origin,
     Parameters,
     Point,
@@ -115,7 +115,7 @@ def facts(questions: QuestionSet, table: FeatureTable, *, titles: bool) -> Split
     )
 
 
-def assemble(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = None) -> SpanParts:
+def new_parts(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = None) -> SpanParts:
     """Read the sets, cut windows, load vectors, build model and loss; cheap checks come first.
 
     A ``Teacher`` must fit the sets, and its layers may initialise the encoder (``qa.start.assemble``).
@@ -141,7 +141,7 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED, teacher: Any = No
     return parts
 
 
-def reassemble(
+def continued_parts(
     config: Config,
     sets: Mapping[str, QuestionSet],
     predictor: Reader,
@@ -266,7 +266,9 @@ def validation_scores(questions: QuestionSet, outputs: Ranking) -> dict[str, flo
     return {f"calibration_{name}": value for name, value in scores.items() if value is not None}
 
 
-def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None = None) -> Fits:
+def fit_calibration(
+    questions: QuestionSet, outputs: Ranking, settings: Calibration | None = None
+) -> CalibrationFits:
     """Fit null threshold, answerability and the temperature at that threshold on a calibration split.
 
     Unanswerable questions are weighted to the share ``settings.prior`` if there are both kinds.
@@ -300,10 +302,10 @@ def fit(questions: QuestionSet, outputs: Ranking, settings: Calibration | None =
     )
     confidence = Confidence(method="temperature", value=temperature, fitted_on=CALIBRATION)
     if logistic is None:
-        return Fits(null, confidence)
+        return CalibrationFits(null, confidence)
     slope, intercept = logistic
     answerability = Answerability(slope=slope, intercept=intercept, fitted_on=CALIBRATION, prior=prior)
-    return Fits(null, confidence, answerability)
+    return CalibrationFits(null, confidence, answerability)
 
 
 def reference_point(heuristic: Any, calibration: QuestionSet | None, questions: QuestionSet) -> Point:

@@ -315,7 +315,7 @@ def run_facts(record: RunRecord) -> list[tuple[str, str]]:
     if "encoder." in _not_read(record):
         del row["encoder"]
     if record.parameters.nonzero is None:
-        del row["nonzero"]  # equals the total: nothing was pruned
+        del row["nonzero"]  # stands for the total
     shown = [(COLUMNS[key].heading, COLUMNS[key].text(row)) for key in RUN if row.get(key) is not None]
     shown += [(f"{split} set", _split_size(facts)) for split, facts in record.data.items()]
     blocks = ", ".join(f"{name} {count:,}" for name, count in record.parameters.blocks.items())

@@ -19,7 +19,7 @@ from qa_arch.features.windows import has_segment_ids
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.span_checkpoint import load_span_checkpoint
 from qa_arch.models.store import open_tokenizer
-from qa_arch.qa.search import best_spans
+from qa_arch.qa.decoding import best_spans
 from qa_arch.tensors import SpanLogits
 
 log = logging.getLogger(__name__)

@@ -215,8 +215,8 @@ class BestWeights(pl.Callback):
     """Calls ``save`` with the trainer after each epoch that is the best so far on calibration.
 
     ``select``: the calibration score to maximise, ``loss``, which is minimised, or ``last``. A task's own
-    ``monitor`` replaces these. Without a calibration split the last epoch is selected. With ``patience``,
-    training stops after that many validated epochs without improvement; NaN is no improvement.
+    ``monitor`` replaces the scores. Without a calibration split the last epoch is selected. With
+    ``patience``, training stops after that many validated epochs without improvement; NaN is no improvement.
     """
 
     save: Callable[[pl.Trainer], Any]
@@ -227,11 +227,11 @@ class BestWeights(pl.Callback):
     waited: int = 0
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        parts: Any = pl_module.parts
+        fitting: Any = pl_module.fitting
         if self.select == "last":
             value = float(trainer.current_epoch)
         else:
-            metric = parts.monitor or f"calibration_{self.select}"
+            metric = fitting.monitor or f"calibration_{self.select}"
             sign = -1.0 if metric == "calibration_loss" else 1.0
             value = float(sign * trainer.callback_metrics[metric])
         self.waited += 1

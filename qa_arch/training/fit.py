@@ -37,7 +37,7 @@ from qa_arch.nn.features import forward_flops
 from qa_arch.process import launched
 from qa_arch.provenance import processor
 from qa_arch.qa import task
-from qa_arch.qa.search import SpanCollector
+from qa_arch.qa.decoding import SpanCollector
 from qa_arch.qa.start import assemble
 from qa_arch.records import CALIBRATION, MODEL, Device
 from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest
@@ -164,12 +164,13 @@ def span_fitting(config: Config, parts: task.SpanParts) -> Fitting:
     """What is fitted of a span model."""
     assert parts.loss is not None
     return Fitting(
-        parts.model,
-        parts.loss,
-        task.batches(config, parts),
-        task.output_of(config.model),
-        lambda: SpanCollector(parts.sets[CALIBRATION], parts.tables[CALIBRATION], config.decode),
-        lambda outputs: task.validation_scores(parts.sets[CALIBRATION], outputs),
+        model=parts.model,
+        loss=parts.loss,
+        batches=task.batches(config, parts),
+        output=task.output_of(config.model),
+        # Both are called only where there is a calibration split.
+        collector=lambda: SpanCollector(parts.sets[CALIBRATION], parts.tables[CALIBRATION], config.decode),
+        scores=lambda outputs: task.validation_scores(parts.sets[CALIBRATION], outputs),
         distiller=parts.distiller,
         callbacks=parts.callbacks,
     )
@@ -185,7 +186,7 @@ def fitting_of(config: Config, trusted: Sequence[str]) -> Fitting:
 
 def fit(
     config: Config,
-    parts: Fitting,
+    fitting: Fitting,
     folder: Path,
     *,
     resume: bool = False,
@@ -193,45 +194,59 @@ def fit(
     publish: Callable[[list[dict[str, Any]]], Any] = lambda epochs: None,
     loggers: Sequence[Logger] = (),
 ) -> Fitted:
-    """Train ``parts.model``; return its epochs and the best one, whose weights are then in the run folder.
+    """Train ``fitting.model``; return its epochs and the best one, whose weights are then in the run folder.
 
-    ``publish`` and ``loggers`` receive every epoch. No epochs leave the weights as they are.
+    ``publish`` and ``loggers`` receive every epoch. With ``trainer.epochs=0`` the weights stay as
+    they are, and are saved.
     """
     _silence_lightning()
-    flops = window_flops(parts)
+    flops = window_flops(fitting)
     checkpoint, loaded = (newest(folder) if resume else None) or (None, None)
     if resume and checkpoint is None:
         log.info("no checkpoint in %s yet: training starts from the beginning", folder)
-    launch, world = launched(), int(config.trainer.devices)
-    pin = config.trainer.accelerator == "gpu"
-    data = TrainingData(parts.batches, config.trainer, seed=config.seed, pin=pin)
+    world, pin = int(config.trainer.devices), config.trainer.accelerator == "gpu"
+    data = TrainingData(fitting.batches, config.trainer, seed=config.seed, pin=pin)
     settings = data.settings = within_flops(data, flops, world=world)
-    strategy, profiler = strategy_name(settings), settings.profiler
-    sharded = strategy == "fsdp"
     # Sharding takes a model apart; the best weights are gathered into the whole one.
-    trained = copy.deepcopy(parts.model) if sharded else parts.model
-    save = partial(_save_best, parts.model, folder, sharded=sharded)
+    sharded = strategy_name(settings) == "fsdp"
+    trained = copy.deepcopy(fitting.model) if sharded else fitting.model
+    save = partial(_save_best, fitting.model, folder, sharded=sharded)
     best = BestWeights(save, settings.select, settings.patience)
     history = History(publish, settings.log_every, flops)
     label = f"{config.model.get('name', 'model')} seed {config.seed}"
     bar = TrainingProgress(label, history, live=settings.progress)
-    callbacks = [*parts.callbacks(), *build_callbacks(config, trusted)]
     keep = KeepLast(folder, settings.checkpoint_minutes, settings.accumulate)
-    trainer = pl.Trainer(
+    # In this order: the bar reads the history, and the last one's checkpoint holds the state of all.
+    callbacks = [*fitting.callbacks(), *build_callbacks(config, trusted)]
+    callbacks += [best, history, bar, MaxSteps(settings.max_steps), keep]
+    trainer = _trainer(data, folder, callbacks=callbacks, logger=loggers or False, loaded=loaded)
+    if settings.compile:
+        trained.compile()  # in place: torch.compile(model) would rename every weight
+    steps = data.total_steps(world=world)
+    module = TrainingModule(config, replace(fitting, model=trained), total_steps=steps)
+    with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
+        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
+    if not settings.epochs:  # no epoch has saved it, but the run loads what is saved
+        save(trainer)
+    return history.epochs, best.epoch
+
+
+def _trainer(data: TrainingData, folder: Path, *, loaded: Any, **given: Any) -> pl.Trainer:
+    """Lightning's Trainer for the settings of ``data``, on all ranks; ``loaded``: a checkpoint as read."""
+    settings, launch, world = data.settings, launched(), int(data.settings.devices)
+    limited, profiler = settings.limit_train_batches is not None, settings.profiler
+    return pl.Trainer(
         accelerator=settings.accelerator,
         devices=launch.local_world if launch else settings.devices,  # per machine, as Lightning counts them
         num_nodes=launch.nodes if launch else 1,
-        strategy=make_strategy(strategy, world=world),
+        strategy=make_strategy(strategy_name(settings), world=world),
         precision=PRECISIONS[settings.precision],  # type: ignore[arg-type]
         max_epochs=settings.epochs,
         accumulate_grad_batches=settings.accumulate,
-        logger=loggers or False,
         log_every_n_steps=1,
-        limit_train_batches=None if settings.limit_train_batches is None else data.epoch_batches(world=world),
+        limit_train_batches=data.epoch_batches(world=world) if limited else None,
         **{name: getattr(settings, name) for name in FLAGS},
         profiler=profiler and PROFILERS[profiler](dirpath=folder, filename="profile"),
-        # In this order: the bar reads the history, and the last one's checkpoint holds the state of all.
-        callbacks=[*callbacks, best, history, bar, MaxSteps(settings.max_steps), keep],
         # Ranks come from environment variables, even inside a SLURM job.
         plugins=[DurableCheckpoints(loaded), LightningEnvironment()],
         # Replaced by our callbacks and samplers.
@@ -240,31 +255,23 @@ def fit(
         enable_progress_bar=False,
         enable_model_summary=False,
         default_root_dir=folder,
+        **given,
     )
-    if settings.compile:
-        trained.compile()  # in place: torch.compile(model) would rename every weight
-    steps = data.total_steps(world=world)
-    module = TrainingModule(config, replace(parts, model=trained), total_steps=steps)
-    with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
-        trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
-    if not settings.epochs:  # no epoch has saved it, but the run loads what is saved
-        save(trainer)
-    return history.epochs, best.epoch
 
 
-def window_flops(parts: Fitting) -> float:
+def window_flops(fitting: Fitting) -> float:
     """Mean FLOPs of training on a window: counted for two, in proportion to their tokens."""
-    lengths = np.asarray(parts.batches.train.lengths)
-    batch = next(iter(parts.batches.sampler(lengths, batch_size=2)))
+    lengths = np.asarray(fitting.batches.train.lengths)
+    batch = next(iter(fitting.batches.sampler(lengths, batch_size=2)))
     rows = batch[1] if isinstance(batch, tuple) else batch  # (epoch, rows) of data that is drawn anew
-    flops = TRAINING_PASSES * forward_flops(parts.model, parts.batches.train(batch))
+    flops = TRAINING_PASSES * forward_flops(fitting.model, fitting.batches.train(batch))
     return flops * lengths.mean() / lengths[rows].sum()
 
 
 def within_flops(data: TrainingData, flops: float, *, world: int) -> Trainer:
     """Settings of ``data`` with as many steps as ``max_flops`` pays for, at ``flops`` for each window.
 
-    Raises ConfigError, with the number of epochs that are needed, if these are fewer.
+    Raises ConfigError, with the number of epochs needed, if ``trainer.epochs`` is too small to spend them.
     """
     settings, windows = data.settings, len(data.train.lengths)
     if settings.max_flops is None:

@@ -110,10 +110,12 @@ def plan(
                 " out"
             )
         trainer["devices"] = launch.world
-    return make(raw, overrides, folder=folder, if_exists=if_exists, config_dir=config_dir, trust=trust)
+    return plan_composed(
+        raw, overrides, folder=folder, if_exists=if_exists, config_dir=config_dir, trust=trust
+    )
 
 
-def make(
+def plan_composed(
     raw: dict[str, Any],
     overrides: Sequence[str] = (),
     *,
@@ -156,27 +158,27 @@ def _repeated(source: Path, overrides: Sequence[str], config_dir: str | None, **
 def check(jobs: Sequence[Job], *, missing: list[QaArchError] | None = None) -> None:
     """Raise an error for anything that would stop a job, with the cheap checks of all jobs first.
 
-    With a list ``missing`` nothing will be trained here, and it receives what is wrong with this machine and
-    its run folders alone.
+    With a list ``missing``, as in a dry run, faults of this machine and of run folders are appended to it;
+    all others are raised.
     """
     launch = launched()
-    # Rank 0 alone, as it may have begun in the folder when another rank looks.
-    for job in jobs if launch is None or not launch.rank else ():
-        with collecting(missing):
-            require_usable(job)
+    if launch is None or not launch.rank:  # other ranks may look when rank 0 has begun in the folder
+        for job in jobs:
+            with collecting(missing):
+                require_usable(job)
     require_runnable([job for job in jobs if not job.is_done], missing=missing)
 
 
 def require_runnable(
     jobs: Sequence[Job], *, here: bool = True, missing: list[QaArchError] | None = None
 ) -> None:
-    """``check`` of everything but the folders; of jobs that are not trained ``here``, without what machines
-    have or lack."""
-    with collecting(missing):
-        for job in jobs if here else ():
-            with named(job.title):
-                require_files(job.config)
-        if here:
+    """``check`` of everything but the folders; jobs that are not trained ``here`` are spared the checks of
+    files, hub and devices."""
+    if here:
+        with collecting(missing):
+            for job in jobs:
+                with named(job.title):
+                    require_files(job.config)
             require_hub([job.config for job in jobs])
     with gc_disabled():  # import what trains at once, after the checks that need no torch
         from qa_arch.models.store import check_encoder
@@ -184,13 +186,16 @@ def require_runnable(
     for job in jobs:
         with named(job.title):
             check_components(job.config, job.trusted)
-    for job in jobs if here else ():
+    if not here:
+        return
+    for job in jobs:
         with collecting(missing), named(job.title):
             require_machine(job.config.trainer)
             check_encoder(job.config)
-    for job in jobs if here and missing is None else ():  # a dry run downloads nothing
-        if job.config.glove.use:
-            fetch(job.config.glove)
+    if missing is None:  # a dry run downloads nothing
+        for job in jobs:
+            if job.config.glove.use:
+                fetch(job.config.glove)
 
 
 @contextmanager
@@ -337,8 +342,9 @@ def _train_locked(job: Job) -> RunRecord:
             clear_run(job.folder, keep=(LOCK, CONFIG))  # a folder without config would not pass for a run
         write_atomic(job.folder / CONFIG, to_yaml(job.raw))
 
-    later = take_over if job.if_exists == "replace" and (job.folder / CONFIG).is_file() else None
-    if later is None:
+    # A run in the folder is replaced only once the new one has read its inputs (``run.train``).
+    postponed = job.if_exists == "replace" and (job.folder / CONFIG).is_file()
+    if not postponed:
         take_over()
     log.info("run: %s", job.folder)
     return run.train(
@@ -347,7 +353,7 @@ def _train_locked(job: Job) -> RunRecord:
         resume=job.if_exists == "resume",
         trusted=job.trusted,
         options=[*job.options, *job.machine],
-        take_over=later,
+        take_over=take_over if postponed else None,
     )
 
 

@@ -64,7 +64,7 @@ class Fitting:
 
 
 class TrainingModule(pl.LightningModule):
-    """Trains ``parts.model`` on ``parts.loss``; validates by reading every row of calibration once.
+    """Trains ``fitting.model`` on ``fitting.loss``; validates by reading every row of calibration once.
 
     The loss of an optimizer step is the mean over its windows on all ranks and in all accumulated batches,
     whatever their sizes: ``window_total`` of the sampler gives their number beforehand. Lightning divides
@@ -72,22 +72,22 @@ class TrainingModule(pl.LightningModule):
     distiller, the loss is one term of the weighted sum that is minimised.
     """
 
-    def __init__(self, config: Config, parts: Fitting, *, total_steps: int) -> None:
+    def __init__(self, config: Config, fitting: Fitting, *, total_steps: int) -> None:
         super().__init__()
         self.config = config
         self.optim = config.optim
-        self.parts = parts
-        self.model = parts.model
-        self.loss = parts.loss
-        self.distiller = parts.distiller
-        self.terms = parts.distiller.terms if parts.distiller is not None else ()
+        self.fitting = fitting
+        self.model = fitting.model
+        self.loss = fitting.loss
+        self.distiller = fitting.distiller
+        self.terms = fitting.distiller.terms if fitting.distiller is not None else ()
         self.total_steps = total_steps
         self.train_sums = torch.zeros(2, 2 + len(self.terms), dtype=torch.float64)
         """(2, 2 + terms) sums on this rank of losses, windows and each term of a distiller: over the epoch so
         far, and since its last log entry. Not a buffer: DDP would overwrite it with that of rank 0."""
         self.is_first = True
         """Whether the next training batch is the first."""
-        self.unpadded = False
+        self.seeks_padding = False
         """Whether training still looks for a batch with padding, to see whether it changes the scores."""
         self.gradient_norm: torch.Tensor | None = None
         """Gradient norm of the last step, before clipping."""
@@ -155,7 +155,7 @@ class TrainingModule(pl.LightningModule):
         # Not where it would compile the model again, gather shards on one rank or disturb a distiller.
         sharded = isinstance(self.trainer.strategy, ModelParallelStrategy)
         unfit = self.config.trainer.compile or sharded or self.distiller is not None
-        self.unpadded = self.trainer.is_global_zero and not unfit
+        self.seeks_padding = self.trainer.is_global_zero and not unfit
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         if type(self.trainer.strategy) is DDPStrategy:  # DDP itself fails only at the next batch
@@ -183,8 +183,8 @@ class TrainingModule(pl.LightningModule):
         """(B,) loss of each row; on the first batch, check the shapes of logits and losses."""
         first, self.is_first = self.is_first, False
         if first:
-            check_output(self.model, batch, logits, self.parts.output)
-        if self.unpadded:
+            check_output(self.model, batch, logits, self.fitting.output)
+        if self.seeks_padding:
             self._warn_of_padding(batch)
         losses = self.loss(logits, batch.labels)
         if first:
@@ -193,7 +193,7 @@ class TrainingModule(pl.LightningModule):
 
     def _warn_of_padding(self, batch: Any) -> None:
         effect = padding_effect(self.model, batch)
-        self.unpadded = effect is None
+        self.seeks_padding = effect is None
         if effect is not None and effect > PADDING_EFFECT:
             log.warning(
                 "padding changes the scores of a window by %.2g%%, so they depend on the batch that it is in;"
@@ -211,20 +211,20 @@ class TrainingModule(pl.LightningModule):
         return total * (self.config.trainer.accumulate * self.trainer.world_size / windows)
 
     def on_validation_epoch_start(self) -> None:
-        self.collector = self.parts.collector()
+        self.collector = self.fitting.collector()
         self.eval_sums = torch.zeros(2, dtype=self.train_sums.dtype, device=self.device)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         output = self.model(batch)
         self.collector.add(batch, output)
-        if self.parts.monitor is None:
+        if self.fitting.monitor is None:
             weight = batch.weight
             total = (self.loss(output, batch.labels) * weight).sum()
             self.eval_sums += torch.stack([total, weight.sum()]).to(self.eval_sums.dtype)
 
     def on_validation_epoch_end(self) -> None:
-        scores = self.parts.scores(gather(self.collector))
-        if self.parts.monitor is None:
+        scores = self.fitting.scores(gather(self.collector))
+        if self.fitting.monitor is None:
             loss, windows = self._sum_over_ranks(self.eval_sums).tolist()
             scores["calibration_loss"] = loss / windows if windows else 0.0
             if math.isnan(loss):  # as after a last step that diverged, which no training loss shows

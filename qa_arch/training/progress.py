@@ -219,7 +219,7 @@ class TrainingProgress(pl.Callback):
         batches = min(trainer.num_training_batches - done, steps * trainer.accumulate_grad_batches)
         figures = [f"{terminal.clock(batches / rate)} left"] if read >= KNOWN_AFTER else []
         figures.append(f"loss {float(loss / windows.clamp(min=1)):.3f}")
-        key = pl_module.parts.monitor or "calibration_f1"
+        key = pl_module.fitting.monitor or "calibration_f1"
         scores = [epoch[key] for epoch in self.history.epochs if key in epoch]
         figures += [f"{key.replace('_', ' ')} {score:.2f}" for score in scores[-1:]]
         return [*figures, f"{rate:.1f} batches/s" if rate >= 1 else f"{1 / rate:.1f} s/batch"]

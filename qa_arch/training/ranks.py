@@ -119,12 +119,12 @@ def main(folder: str, how: str, *trusted: str) -> None:
 def train_rank(config: Config, folder: Path, *, resume: bool, trusted: Sequence[str]) -> None:
     """Train as a rank other than 0, in the process group described by the environment."""
     config = start_process(config)
-    parts = fitting_of(config, trusted)
+    fitting = fitting_of(config, trusted)
     try:
         # Some callbacks need a logger on every rank.
         fit(
             config,
-            parts,
+            fitting,
             folder,
             resume=resume,
             trusted=trusted,

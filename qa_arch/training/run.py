@@ -1,8 +1,9 @@
-"""A training run from config to record; ``run.json`` in its folder is updated after every step.
+"""A training run from config to record: ``run.json`` is written when the run begins, when it has read its
+inputs, after each epoch, and at its end.
 
 ``train`` opens an ``OpenRun`` and hands it to a recipe: ``train_spans``, or one of an extra
 (``manifest.Recipe``). A recipe reads the data, builds the model, and takes the steps of the run in order:
-``describe``, ``fit``, ``score`` each split, ``finish``.
+``describe``, ``fit``, ``add_scores`` of each split, ``finish``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from qa_arch.config.schema import OOM_REMEDY, Config, cut_batch, recipe_of
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.splits import held_out
 from qa_arch.errors import QaArchError, RunError, out_of_memory
-from qa_arch.evaluation import calibrate, predict, reference_scores, score
+from qa_arch.evaluation import calibrate, read_set, reference_scores, score
 from qa_arch.features.vectors import WordVectors
 from qa_arch.files import write_atomic
 from qa_arch.models import store
@@ -76,7 +77,8 @@ TRACEBACK = "traceback.txt"
 
 @dataclass
 class OpenRun:
-    """A run in progress: its folder, and its record, which is rewritten after every step."""
+    """A run in progress: its folder and its record; ``update`` writes the record, ``note`` leaves that to the
+    next ``update``."""
 
     folder: Path
     record: RunRecord
@@ -107,7 +109,7 @@ class OpenRun:
             earlier = read_record(self.folder)
             self.read = inputs.recorded(self.folder, earlier)
             known = ("epochs", "batch", "data", "encoder", "teacher", "parent", "held_out")
-            self.record = replace(self.record, **{name: getattr(earlier, name) for name in known})
+            self.note(**{name: getattr(earlier, name) for name in known})
             is_begun = any((self.folder / name).exists() for name in (LAST, PREVIOUS))
             if is_begun and earlier.code != self.record.code:
                 log.warning(
@@ -116,7 +118,7 @@ class OpenRun:
                     self.folder,
                     (earlier.commit or "unknown")[:8],
                 )
-                self.record = replace(self.record, code=None)
+                self.note(code=None)
         if self.take_over is not None:
             with suppress(FileNotFoundError):
                 # That of the run to replace: its folder may be renamed before this one begins.
@@ -135,8 +137,12 @@ class OpenRun:
         if take_over is not None:
             self.written = None  # take_over removes it
             take_over()
-        self.record = replace(self.record, **changes)
+        self.note(**changes)
         self.written = write_record(self.folder, self.record).stat()
+
+    def note(self, **changes: Any) -> None:
+        """Change fields of the record, which is written later."""
+        self.record = replace(self.record, **changes)
 
     def require_in_place(self) -> None:
         """Raise RunError if the folder was renamed, removed or replaced since the record was written."""
@@ -169,7 +175,7 @@ class OpenRun:
             oom = out_of_memory(error)
             status: Status = "oom" if oom else "failed" if isinstance(error, Exception) else "killed"
             reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-            self.record = replace(self.record, status=status, error=reason)
+            self.note(status=status, error=reason)
             write_end(self.folder, self.record)  # before the traceback: a full disk may have no room for both
             with suppress(QaArchError):  # a disk that is still full must not hide the error
                 write_atomic(self.folder / TRACEBACK, traceback.format_exc())
@@ -226,7 +232,7 @@ class OpenRun:
         self.loggers = self.closing.enter_context(open_loggers(self.config, self.folder, self.trusted))
         self.prepared = time.perf_counter()
         epochs, best = _fit_into_memory(self, fitting)
-        self.record = replace(self.record, epochs=tuple(map(Epoch.from_flat, epochs)), best_epoch=best)
+        self.note(epochs=tuple(map(Epoch.from_flat, epochs)), best_epoch=best)
         store.load_weights(self.model_folder, fitting.model)
         fitting.model.to(self.record.device.kind)
 
@@ -241,8 +247,7 @@ class OpenRun:
     ) -> None:
         """Add the scores of a split to the record, and the hash of the rows that they are of."""
         record = self.record
-        self.record = replace(
-            record,
+        self.note(
             scores={**record.scores, split: points},
             rows={**record.rows, split: rows_hash},
             references={**record.references, split: references or {}},
@@ -324,15 +329,15 @@ def train_spans(run: OpenRun) -> None:
         nonzero = sum(int(weights.count_nonzero()) for weights in parts.model.parameters())
         run.update(parameters=replace(run.record.parameters, nonzero=nonzero))
     predictor = task.predictor(config, parts)
-    run.record = replace(run.record, threshold=Threshold(value=0.0, fitted_on="nothing"))
+    run.note(threshold=Threshold(value=0.0, fitted_on="nothing"))
     steps = run.record.epochs[-1].step if run.record.epochs else None
     for split in (CALIBRATION, DEV):  # in this order: dev is scored at the threshold of calibration
         if split not in parts.sets:
             continue
         questions = parts.sets[split]
-        reading = predict(predictor, questions, table=parts.tables[split])
+        reading = read_set(predictor, questions, table=parts.tables[split])
         if split == CALIBRATION:
-            run.record = replace(run.record, **vars(calibrate(predictor, reading)))
+            run.note(**vars(calibrate(predictor, reading)))
         scores, rows_hash = score(predictor, reading, run.folder, split=split, steps=steps)
         references = reference_scores(config, parts.sets.get(CALIBRATION), questions, run.trusted)
         run.add_scores(split, scores, rows_hash, reading.seconds, references=references)

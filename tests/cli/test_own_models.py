@@ -98,7 +98,7 @@ def subject(name: str, folder: Path) -> Subject:
     config = validate(compose([*trial_settings(folder), f"model={name}"], config_dir))
     trusted = (*TRUSTED, name)
     torch.manual_seed(0)
-    return Subject(config, task.assemble(config, trusted), trusted)
+    return Subject(config, task.new_parts(config, trusted), trusted)
 
 
 LEAK = ("masked_softmax(self.query(tokens)[..., 0], batch.question)", "self.query(tokens)[..., 0].softmax(1)")

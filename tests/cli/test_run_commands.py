@@ -265,7 +265,7 @@ def test_sets_scored_at_once_are_both_recorded(qa_arch, run_folder, tmp_path, mo
 
 @pytest.mark.parametrize("renamed", [False, True], ids=["trained again", "renamed"])
 def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_path, monkeypatch, renamed):
-    predict = evaluation.predict
+    read_set = evaluation.read_set
     record = replace(read_record(run_folder), created="2031-01-01T00:00:00+00:00")
 
     def replaced(*arguments, **options):
@@ -273,9 +273,9 @@ def test_scores_of_a_run_that_is_gone_are_not_recorded(qa_arch, run_folder, tmp_
             run_folder.rename(tmp_path / "elsewhere")
         else:
             write_record(run_folder, record)
-        return predict(*arguments, **options)
+        return read_set(*arguments, **options)
 
-    monkeypatch.setattr(evaluation, "predict", replaced)
+    monkeypatch.setattr(evaluation, "read_set", replaced)
     files = sorted(run_folder.rglob("*"))
     code, _, err = qa_arch("evaluate", "--run", run_folder, "--data", "synthetic:dev")
     assert (code, "is no longer the run that was scored" in err) == (5, True), err

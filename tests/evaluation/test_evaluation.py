@@ -22,7 +22,7 @@ from qa_arch.data.sources import open_passages
 from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
-from qa_arch.evaluation import calibrate, evaluate_run, predict, score
+from qa_arch.evaluation import calibrate, evaluate_run, read_set, score
 from qa_arch.files import write_json
 from qa_arch.metrics.abstention import fit_answerability, fit_threshold
 from qa_arch.qa import task
@@ -71,7 +71,7 @@ def calibrated_record(folder, prior, questions=INVENTED, fit="exact"):
     predictor = SimpleNamespace(
         config=config, engine="torch fp32", null_threshold=0.0, temperature=1.0, rank=lambda *_, **__: outputs
     )
-    reading = predict(predictor, questions, table=TABLE)
+    reading = read_set(predictor, questions, table=TABLE)
     fits = calibrate(predictor, reading)
     points, rows = score(predictor, reading, folder, split=CALIBRATION)
     record = RunRecord(
@@ -230,7 +230,7 @@ def test_another_decoder_has_its_own_threshold(trained, tmp_path):
     predictor.config = validate(record.config)
     calibration = open_passages(predictor.config.data.calibration)
     outputs = predictor.rank(calibration)
-    fits = task.fit(calibration, outputs)
+    fits = task.fit_calibration(calibration, outputs)
     fitted = fits.threshold.value
     assert record.null_threshold == points["calibrated"].threshold == fitted != original.null_threshold
     assert record.temperature == fits.confidence.value != original.temperature

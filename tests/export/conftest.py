@@ -62,7 +62,7 @@ def predictors(tmp_path_factory) -> dict[str, Reader]:
         config = validate(compose([f"model={name}", *shared, *small, *overrides]))
         threshold = Threshold(value=0.0, fitted_on="nothing")
         record = new_record(asdict(config), status="ok", threshold=threshold)
-        predictor = task.predictor(config, task.assemble(config), record)
+        predictor = task.predictor(config, task.new_parts(config), record)
         for name, parameter in predictor.model.named_parameters():
             if not name.startswith("encoder."):
                 parameter.data.normal_(0.0, 0.4)

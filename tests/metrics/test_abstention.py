@@ -130,7 +130,7 @@ def test_abstaining_is_wrong_even_if_the_gold_answer_is_only_an_article(gold_set
         rows = question_rows(questions, answers, 0.0)
         assert (rows["exact"], rows["abstained"]) == ([0, 1, 1, 1], [True, False, True, True])
         assert 100 * np.mean(rows["f1"]) == operating_points(questions, answers, 0.0)["calibrated"].f1
-        fitted.append(task.fit(questions, ranking(questions, Answers("", texts, odds, 0, 0))))
+        fitted.append(task.fit_calibration(questions, ranking(questions, Answers("", texts, odds, 0, 0))))
     assert fitted[0] == fitted[1]
 
 

@@ -10,7 +10,7 @@ from qa_arch.errors import UnavailableError
 from qa_arch.models.proposed import EPSILON, Alignment
 from qa_arch.nn import match_lstm as recurrence
 from qa_arch.nn.masking import reversal
-from qa_arch.nn.match_lstm import MatchLSTM, recur, recur_plain
+from qa_arch.nn.match_lstm import MatchLSTM, recur, recur_reference
 from qa_arch.nn.text_lstm import SuBiLSTM, TextLSTM
 
 LENGTHS = [(7, 3), (4, 5), (1, 1)]  # (context, question) units of each example
@@ -143,7 +143,7 @@ def test_fast_loop_matches_plain_loop_with_gradients(dtype, tolerance, scale, ch
     arguments = recurrence_inputs(dtype, steps=12, width=8, scale=scale)
     weights = torch.randn(12, 3, 2, 8, dtype=dtype, generator=torch.Generator().manual_seed(7))
     leaves = [argument for argument in arguments if argument.requires_grad]
-    actual, expected = recur(*arguments), recur_plain(*arguments)
+    actual, expected = recur(*arguments), recur_reference(*arguments)
     gradients, expected_gradients = (
         torch.autograd.grad((out * weights).sum(), leaves) for out in (actual, expected)
     )
@@ -166,7 +166,7 @@ def test_keys_and_queries_that_cancel_or_grow_stay_accurate():
     for arguments, tolerance in (cancelling, growing):
         actual = recur(*arguments)
         assert torch.isfinite(actual).all()
-        torch.testing.assert_close(actual, recur_plain(*arguments), rtol=0, atol=tolerance)
+        torch.testing.assert_close(actual, recur_reference(*arguments), rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("build", [TextLSTM, partial(SuBiLSTM, window=3)])

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qa_arch.errors import RunError
+from qa_arch.qa.decoding import SequenceCandidates, best_sequences, best_spans, rank_sequences
 from qa_arch.qa.files import FINITE, nbest, null_odds, predictions
 from qa_arch.qa.ranking import Ranking, SpanCandidates, char_spans, rank
-from qa_arch.qa.search import SequenceCandidates, best_sequences, best_spans, rank_sequences
 from qa_arch.tensors import SpanLogits, StepLogits
 from qa_arch.types import Example, QuestionSet
 

@@ -176,7 +176,7 @@ def test_tuning_score_of_a_run(scores, value):
 
 
 def problem_of(*points: str, pool=None, local=True) -> str:
-    planned = [jobs.make(compose([*SMALL, *words.split()]), title="seed=1") for words in points]
+    planned = [jobs.plan_composed(compose([*SMALL, *words.split()]), title="seed=1") for words in points]
     error, missing, _ = sweep.examine(planned, pool, local, None)
     assert (type(error), missing) == (ConfigError if error else type(None), None)
     return str(error or "")

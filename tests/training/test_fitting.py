@@ -93,7 +93,7 @@ EPOCHS = [
 def test_best_epoch_by_each_criterion_and_patience_without_improvement(select, patience, saved, trained):
     actual: list[int] = []
     trainer = SimpleNamespace(current_epoch=0, should_stop=False)
-    module = SimpleNamespace(parts=SimpleNamespace(monitor=None))
+    module = SimpleNamespace(fitting=SimpleNamespace(monitor=None))
     best = BestWeights(lambda trainer: actual.append(trainer.current_epoch), select, patience)
     for epoch, metrics in enumerate(EPOCHS):
         trainer.current_epoch = epoch
@@ -117,7 +117,7 @@ def run_fit(configure, tmp_path):
     def run(*overrides: str, name: str = "fit"):
         config = configure(*overrides)
         torch.manual_seed(config.seed)
-        parts = task.assemble(config)
+        parts = task.new_parts(config)
         return parts, fit_parts(config, parts, tmp_path / name)
 
     return run
@@ -127,7 +127,7 @@ def run_fit(configure, tmp_path):
 def test_step_gradient_is_that_of_the_mean_window_loss(configure, before_step, tmp_path, monkeypatch, loss):
     """Checked against autograd of the plain mean, for full steps and the shorter last one."""
     config = configure("trainer.batch_size=4", "trainer.accumulate=2", "optim.clip=0", f"loss={loss}")
-    parts = task.assemble(config)
+    parts = task.new_parts(config)
     batches, errors, sizes = [], [], []
 
     def compare(self, optimizer):
@@ -149,7 +149,7 @@ def test_step_gradient_is_that_of_the_mean_window_loss(configure, before_step, t
 
 def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
     config = configure("loss=twins", "trainer.batch_size=4")
-    data = task.batches(config, task.assemble(config))
+    data = task.batches(config, task.new_parts(config))
     batches = [data.train(rows) for rows in data.sampler(data.train.lengths, batch_size=4)]
     twins = sum(int((batch.labels.twin >= 0).sum()) for batch in batches)
     assert twins == int((data.train.mates >= 0).sum()) / 2 > 0
@@ -157,13 +157,13 @@ def test_twins_share_a_batch_and_add_to_the_loss(configure, run_training):
     assert ranked.record.epochs[0].train_loss > plain.record.epochs[0].train_loss
     no_twins = configure("loss=twins", "loss.twin_likeness=1")
     with pytest.raises(ConfigError, match=r"loss\.twin_likeness: no two training questions"):
-        task.batches(no_twins, task.assemble(no_twins))
+        task.batches(no_twins, task.new_parts(no_twins))
 
 
 def test_padding_rows_do_not_change_the_loss(configure):
     """An idle rank computes a window of weight 0, which must not count."""
     config = configure()
-    parts = task.assemble(config)
+    parts = task.new_parts(config)
     module = TrainingModule(config, span_fitting(config, parts), total_steps=1)
     sampler = SimpleNamespace(window_total=lambda _: 3)
     module._trainer = SimpleNamespace(world_size=1, train_dataloader=SimpleNamespace(sampler=sampler))
@@ -189,7 +189,7 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
     clip = TrainingModule.on_before_optimizer_step
     monkeypatch.setattr(TrainingModule, "on_before_optimizer_step", record)
     config = configure("trainer.batch_size=4", "trainer.accumulate=2", f"optim.clip={limit}")
-    parts = task.assemble(config)
+    parts = task.new_parts(config)
     fit_parts(config, parts, tmp_path)
     assert len(unclipped) == 3
     for before, after in zip(unclipped, clipped, strict=True):
@@ -199,9 +199,9 @@ def test_gradients_are_clipped_once_per_step_not_per_micro_batch(configure, tmp_
 
 def test_parameters_without_gradient_are_named_under_ddp(configure):
     config = configure()
-    module = TrainingModule(config, span_fitting(config, task.assemble(config)), total_steps=1)
+    module = TrainingModule(config, span_fitting(config, task.new_parts(config)), total_steps=1)
     module._trainer = SimpleNamespace(strategy=DDPStrategy(), gradient_clip_val=None)
-    module.model(module.parts.batches.train([0, 1])).start[:, 2:4].sum().backward()
+    module.model(module.fitting.batches.train([0, 1])).start[:, 2:4].sum().backward()
     module.model.span.bias.grad = None
     with pytest.raises(QaArchError, match=r"span\.bias: no gradient, .* \(1 have none\).*check-model"):
         module.on_before_optimizer_step(None)
@@ -211,7 +211,7 @@ def test_parameters_without_gradient_are_named_under_ddp(configure):
 def test_fp16_disables_the_fused_optimizer(configure, precision, fused):
     """A fused optimizer unscales gradients inside its step, after they were clipped."""
     config = configure()
-    module = TrainingModule(config, span_fitting(config, task.assemble(config)), total_steps=10)
+    module = TrainingModule(config, span_fitting(config, task.new_parts(config)), total_steps=10)
     module._trainer = SimpleNamespace(precision=precision)
     assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
 
@@ -236,7 +236,7 @@ def test_epoch_losses_are_means_over_windows(run_fit, settings, null_weight):
 @pytest.mark.parametrize(("recovers", "loss"), [(True, "mean training loss"), (False, "calibration loss")])
 def test_nan_loss_ends_the_run_and_is_reported_once(configure, tmp_path, caplog, recovers, loss):
     config = configure("trainer.eval_batch_size=2")
-    parts = task.assemble(config)
+    parts = task.new_parts(config)
 
     class Diverge(pl.Callback):
         def on_train_batch_end(self, *_):
@@ -294,12 +294,12 @@ def test_wrong_model_output_is_reported_with_field_and_location(
     config, forward = configure(), TransformerSpan.forward
     monkeypatch.setattr(TransformerSpan, "forward", lambda self, batch: change(forward(self, batch)))
     with pytest.raises(OutputError, match=rf"\.py:\d+: .*forward:? {message}"):
-        fit_parts(config, task.assemble(config), tmp_path)
+        fit_parts(config, task.new_parts(config), tmp_path)
 
 
 def test_last_epoch_is_kept_without_a_calibration_split(configure, tmp_path):
     config = configure("trainer.epochs=2")
-    parts = task.assemble(config)
+    parts = task.new_parts(config)
     alone = replace(parts, sets={"train": parts.sets["train"]}, tables={"train": parts.tables["train"]})
     epochs, best = fit_parts(config, alone, tmp_path)
     assert (len(epochs), best) == (2, 1)

@@ -19,7 +19,7 @@ from qa_arch.training.module import TrainingModule
 def module() -> TrainingModule:
     module = TrainingModule.__new__(TrainingModule)
     nn.Module.__init__(module)
-    module.parts, module.total_steps = SimpleNamespace(monitor=None), 100
+    module.fitting, module.total_steps = SimpleNamespace(monitor=None), 100
     module.train_sums = torch.tensor([[6.0, 4.0], [0.0, 0.0]])
     return module
 
@@ -148,7 +148,7 @@ def test_notebook_has_one_bar_per_epoch_that_ends_with_its_scores(trainer, modul
 def test_bar_leaves_room_for_itself_and_stops_before_a_log_line(trainer, module, tick, monkeypatch, width):
     """Otherwise the line would follow the bar on its row, and the bar would be drawn again below."""
     tick(0.25)
-    module.parts = SimpleNamespace(monitor="calibration_mrr")
+    module.fitting = SimpleNamespace(monitor="calibration_mrr")
     output = terminal(monkeypatch, width)
     callback = progress.TrainingProgress("proposed seed 13", history(), live=True)
     bar_active: list[bool] = []

@@ -185,7 +185,7 @@ def test_warning_for_a_model_that_nearly_always_abstains(nulls, margin, warned):
 
 def test_answers_that_decoding_excludes_are_counted_in_the_log(configure, caplog):
     with caplog.at_level(logging.INFO, "qa_arch"):
-        task.assemble(configure("decode.max_answer_tokens=1"))
+        task.new_parts(configure("decode.max_answer_tokens=1"))
     found = r"train: 21 questions, \d+ windows, \d+ answers longer than decode.max_answer_tokens=1, which no"
     assert any(re.match(found, message) for message in caplog.messages), caplog.messages
 

@@ -37,7 +37,7 @@ def save_pretrained(configure, tmp_path):
     """Save a tiny pretrained BERT with a tokenizer; returns the folder and parts with that tokenizer."""
 
     def save(vocab_size: int | None = None):
-        parts = task.assemble(configure())
+        parts = task.new_parts(configure())
         sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
         config = BertConfig(vocab_size=vocab_size or len(parts.tokenizer), **sizes)
         BertModel(config).save_pretrained(tmp_path)
@@ -56,11 +56,11 @@ def pretrained_from(folder) -> list[str]:
 def test_pretrained_folder_with_its_tokenizer(configure, save_pretrained):
     """Parameters are counted as they are built."""
     path, parts = save_pretrained()
-    loaded = task.assemble(configure(*pretrained_from(path)))
+    loaded = task.new_parts(configure(*pretrained_from(path)))
     assert (loaded.tables["train"].ids == parts.tables["train"].ids).all()
     assert loaded.encoder.vocab_size == len(parts.tokenizer)
     config = configure(f"encoder.tokenizer={path}", "encoder.vocabulary=null")
-    built = sum(parameter.numel() for parameter in task.assemble(config).model.parameters())
+    built = sum(parameter.numel() for parameter in task.new_parts(config).model.parameters())
     assert task.count_parameters(config).total == built
 
 
@@ -91,10 +91,10 @@ def test_token_id_without_embedding_is_refused(configure, save_pretrained):
     _, parts = save_pretrained()
     largest = max(table.largest_id for table in parts.tables.values())
     path, _ = save_pretrained(largest + 1)
-    task.assemble(configure(*pretrained_from(path)))
+    task.new_parts(configure(*pretrained_from(path)))
     path, _ = save_pretrained(largest)
     with pytest.raises(ConfigError, match=rf"{largest} token embeddings, .* produces id {largest}"):
-        task.assemble(configure(*pretrained_from(path)))
+        task.new_parts(configure(*pretrained_from(path)))
 
 
 def test_decoder_is_refused_as_an_encoder(configure, save_pretrained):
@@ -102,10 +102,10 @@ def test_decoder_is_refused_as_an_encoder(configure, save_pretrained):
     path, parts = save_pretrained()
     PreTrainedTokenizerFast(tokenizer_object=parts.tokenizer.backend_tokenizer).save_pretrained(path)
     with pytest.raises(ConfigError, match=r"encoder\.name=.*do not begin with a \[CLS\] token.*decoders"):
-        task.assemble(configure(*pretrained_from(path)))
+        task.new_parts(configure(*pretrained_from(path)))
     (path / "tokenizer.json").unlink()
     with pytest.raises(UnavailableError, match=r"no tokenizer for .*tokenizer\.json"):
-        task.assemble(configure(*pretrained_from(path)))
+        task.new_parts(configure(*pretrained_from(path)))
 
 
 @pytest.fixture(scope="session")

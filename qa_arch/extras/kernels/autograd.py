@@ -1,9 +1,9 @@
 """The match-LSTM recurrence on a GPU: one launch for all steps forward, one for all steps backward.
 
-``recur_fused`` computes the same as ``qa_arch.nn.match_lstm.recur_plain``. Saved for backward, per step and
-row: query, gates, state, cell and scores; the energies, the one large tensor of a step, are recomputed.
-Gradients that no step depends on are computed after the loop: those of keys and score in one kernel, those
-of values, inputs and weights as matrix products over all steps.
+``recur_fused`` computes the same as ``qa_arch.nn.match_lstm.recur_reference``. Saved for backward, per step
+and row: query, gates, state, cell and scores; the energies, the one large tensor of a step, are recomputed.
+Gradients that no step depends on are computed after the loop: those of keys and score in one kernel, those of
+values, inputs and weights as matrix products over all steps.
 
 Why one cooperative launch of programs that each own a slice of the hidden units: the weights of a step are
 5H² numbers, 0.45 MB at H = 150 and 2.9 MB at H = 384 in fp32, more than the 228 KB of a multiprocessor. With
@@ -42,7 +42,7 @@ def recur_fused(
     bias: Float[Tensor, "1"],
     state: Float[Tensor, "S l"],
 ) -> Float[Tensor, "C B 2 l"]:
-    """``recur_plain`` with the fused kernels: accepts any float type, computes and returns at least fp32."""
+    """``recur_reference`` by fused kernels: accepts any float type, computes and returns at least fp32."""
     return _Fused.apply(inputs, reversal, keys, values, mask, score, bias, state)
 
 

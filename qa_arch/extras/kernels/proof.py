@@ -219,7 +219,7 @@ def difference(arguments: Sequence[Tensor], tolerance: float, gradient_tolerance
     wide = [x.detach().double().requires_grad_() if x.is_floating_point() else x for x in arguments]
     fused, exact = (
         states_and_gradients(recur_fused, arguments),
-        states_and_gradients(match_lstm.recur_plain, wide),
+        states_and_gradients(match_lstm.recur_reference, wide),
     )
     for name, expected in exact.items():
         error = (fused[name].double() - expected).abs().max() / expected.abs().max().clamp(min=1)

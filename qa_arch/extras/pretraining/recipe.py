@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerBase
 from qa_arch.config.schema import Config, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, UnavailableError
-from qa_arch.evaluation import Reading, predict
+from qa_arch.evaluation import Reading, read_set
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, Objective, framed_row, pack
 from qa_arch.extras.pretraining.corpus import Corpus, load_splits
 from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
@@ -86,7 +86,7 @@ def train(run: OpenRun) -> None:
     predictor = LanguagePredictor(parts.model, parts.tokenizer, run.config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
+            reading = read_set(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
             run.add_scores(split, *score(predictor, reading, run.folder, split=split), reading.seconds)
     run.finish()
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from qa_arch.config.schema import Config, require_vectors, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.evaluation import Reading, load_references, predict, reference_scores
+from qa_arch.evaluation import Reading, load_references, read_set, reference_scores
 from qa_arch.extras.selection.features import (
     CandidateCollator,
     SelectionBatch,
@@ -93,7 +93,7 @@ def train(run: OpenRun) -> None:
     predictor = SelectionPredictor(parts.model, parts.vectors, config)
     for split in (CALIBRATION, DEV):
         if split in parts.sets:
-            reading = predict(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
+            reading = read_set(predictor, parts.sets[split], table=parts.tables[split], facts_of=facts_of)
             scored = score(predictor, reading, run.folder, split=split)
             references = heuristics(config, parts.sets[split], run.trusted)
             run.add_scores(split, *scored, reading.seconds, references=references)

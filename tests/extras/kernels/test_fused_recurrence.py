@@ -11,7 +11,7 @@ import torch
 from qa_arch.extras.kernels import autograd, proof
 from qa_arch.extras.kernels.autograd import recur_fused
 from qa_arch.extras.kernels.proof import difference, example, in_bf16, states_and_gradients, supports
-from qa_arch.nn.match_lstm import MatchLSTM, recur, recur_plain
+from qa_arch.nn.match_lstm import MatchLSTM, recur, recur_reference
 
 triton = pytest.importorskip("triton", reason="the kernels need Triton")
 GPU = torch.device("cuda")
@@ -140,7 +140,7 @@ def test_float64_on_a_gpu_uses_the_plain_loop():
     arguments = example(torch.float64, device=GPU)
     assert not supports(arguments[0])
     assert supports(arguments[0].float())
-    torch.testing.assert_close(recur(*arguments), recur_plain(*arguments), rtol=0, atol=1e-10)
+    torch.testing.assert_close(recur(*arguments), recur_reference(*arguments), rtol=0, atol=1e-10)
 
 
 @pytest.mark.gpu

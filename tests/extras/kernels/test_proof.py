@@ -175,7 +175,7 @@ def test_check_allows_for_rounding_in_wide_layers(monkeypatch, factor, passed):
     monkeypatch.setattr(kernels, "EXACT", 1e-7)  # less than the plain loop itself loses in fp32
 
     def recurrence(*arguments):
-        return factor * kernels.match_lstm.recur_plain(
+        return factor * kernels.match_lstm.recur_reference(
             *(x.float() if x.is_floating_point() else x for x in arguments)
         )
 

@@ -224,7 +224,7 @@ def test_validation_masks_do_not_depend_on_the_seed(configure):
 
 def test_span_run_starts_from_the_pretrained_encoder_and_tokenizer(run_of, fine_tuning, spans):
     for run in (run_of("denoising"), run_of("mlm")):
-        parts = task.assemble(fine_tuning(run))
+        parts = task.new_parts(fine_tuning(run))
         trained = load_file(run / "model" / "model.safetensors")
         for name, value in parts.encoder.state_dict().items():
             assert torch.equal(value, trained[f"encoder.{name}"]), name

@@ -20,7 +20,7 @@ from torch.nn.functional import pad
 from qa_arch.config.schema import Decode
 from qa_arch.errors import RunError
 from qa_arch.features.windows import FeatureTable
-from qa_arch.qa.ranking import Ranking, SpanCandidates, WindowRecord, char_spans, rank
+from qa_arch.qa.ranking import Ranking, SpanCandidates, WindowColumns, char_spans, rank
 from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 from qa_arch.types import Example, QuestionSet
 
@@ -149,7 +149,7 @@ def _stable_topk(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SequenceCandidates(WindowRecord):
+class SequenceCandidates(WindowColumns):
     """Best token sequence of each of N windows, and the score of "no answer"."""
 
     tokens: np.ndarray
@@ -162,7 +162,7 @@ class SequenceCandidates(WindowRecord):
 
 @torch.no_grad()
 def best_sequences(logits: StepLogits) -> SequenceCandidates:
-    """Greedy choice at each step, up to the first stop (Wang & Jiang 2016, section 3.3).
+    """Greedy choice at each step, up to the first stop (Wang & Jiang 2016, section 2.3).
 
     The first choice is the best token even if "no answer" scores higher; that score is in ``null``.
     """
