@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from numbers import Integral
-from threading import Lock
+from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack, overload
 
 import numpy as np
@@ -99,7 +99,7 @@ class Reader:
         self.temperature = record.temperature if record else 1.0
         self.precision: Precision = precision
         self.vocab_size, self.library = vocab_size, library
-        self._lock, self._process = Lock(), os.getpid()
+        self._lock, self._process = RLock(), os.getpid()
         self.longest: dict[str, int] = {}
         """Limits of ``prepare`` beyond those of the config."""
 
@@ -210,8 +210,7 @@ class Reader:
         for decode in dict.fromkeys(settings):
             rows = [row for row, other in enumerate(settings) if other == decode]
             pairs = [(queries[row].question, text) for row in rows for text in queries[row].documents]
-            with self._turn():
-                predictions = iter(self.predict(pairs, decode=decode))
+            predictions = iter(self.predict(pairs, decode=decode))
             for row in rows:
                 by_document = list(islice(predictions, len(queries[row].documents)))
                 answers[row] = self._answer(queries[row], by_document)
@@ -238,8 +237,9 @@ class Reader:
         ]
         if examples:
             questions = question_set("questions", examples, "2.0")
-            table = self.table(questions, cache=False)
-            ranking = self.rank(questions, table=table, decode=decode)
+            with self._turn():
+                table = self.table(questions, cache=False)
+                ranking = self.rank(questions, table=table, decode=decode)
             # The same in all windows of a question.
             cut = dict(zip(table.example.tolist(), table.question_cut.tolist(), strict=True))
             for row, prediction in enumerate(ranking.predictions()):
@@ -279,15 +279,16 @@ class Reader:
         ``table`` may hold the set's features if they exist already; ``decode`` replaces the config's
         decoding. ``watch`` counts windows.
         """
-        table = self.table(questions) if table is None else table
-        return run_model(
-            self.model,
-            Collator(table, vector_rows(self.vectors, table), labels=False),
-            SpanCollector(questions, table, decode or self.config.decode),
-            batch_size=batch_size or self.config.trainer.eval_batch_size,
-            precision=self.precision,
-            watch=watch,
-        )
+        with self._turn():
+            table = self.table(questions) if table is None else table
+            return run_model(
+                self.model,
+                Collator(table, vector_rows(self.vectors, table), labels=False),
+                SpanCollector(questions, table, decode or self.config.decode),
+                batch_size=batch_size or self.config.trainer.eval_batch_size,
+                precision=self.precision,
+                watch=watch,
+            )
 
     def rank_parts(
         self,

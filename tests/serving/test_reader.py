@@ -24,6 +24,7 @@ from qa_arch.cli.main import main
 from qa_arch.data.squad import write
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.files import json_items, write_json
+from qa_arch.nn.reading import run_model
 from qa_arch.qa.answers import plain, sentence
 from qa_arch.records import read_questions, read_record
 
@@ -358,15 +359,19 @@ def test_invalid_call_names_the_argument(reader, call, message):
         call(reader)
 
 
+CALLS = {"answer": lambda qa: qa(QUESTION, TEXT), "predict": lambda qa: qa.predict([(QUESTION, TEXT)])}
+
+
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_other_processes_are_told_to_load_the_reader_themselves(reader):
+@pytest.mark.parametrize("call", CALLS)
+def test_other_processes_are_told_to_load_the_reader_themselves(reader, call):
     """A forked one would wait for ever for a thread of its parent, even if no thread reads."""
     with reader._lock:  # as while another thread reads
         child = os.fork()
         if child == 0:
             signal.alarm(10)
             try:
-                reader(QUESTION, TEXT)
+                CALLS[call](reader)
             except UnavailableError:
                 os._exit(0)
             os._exit(1)
@@ -376,21 +381,22 @@ def test_other_processes_are_told_to_load_the_reader_themselves(reader):
             copied(reader)
 
 
-def test_threads_use_the_model_one_at_a_time(reader, pairs, monkeypatch):
-    predict, active, concurrent = reader.predict, [], []
+@pytest.mark.parametrize("call", CALLS)
+def test_threads_use_the_model_one_at_a_time(reader, monkeypatch, call):
+    active, concurrent = [], []
 
     def counted(*arguments, **options):
         active.append(None)
         concurrent.append(len(active))
         time.sleep(0.01)  # long enough for another thread to enter
-        answers = predict(*arguments, **options)
+        ranking = run_model(*arguments, **options)
         active.pop()
-        return answers
+        return ranking
 
-    monkeypatch.setattr(reader, "predict", counted)
+    monkeypatch.setattr("qa_arch.qa.reader.run_model", counted)
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda pair: reader(*pair), pairs[:4]))
-    assert concurrent == [1] * len(pairs[:4])
+        list(pool.map(lambda _: CALLS[call](reader), range(4)))
+    assert concurrent == [1] * 4
 
 
 def test_reader_repr(reader):
