@@ -16,6 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,22 +54,6 @@ from qa_arch.types import Example, Gold, QuestionSet
 Span = tuple[int, int]
 _FIELDS = {"id": "id", "qid": "id", "question": "question", "is_impossible": "is_impossible"}
 """MRQA field -> field of a flat record; false fields are dropped."""
-
-
-@gc_disabled()
-def read_mrqa(
-    paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training"
-) -> QuestionSet:
-    """Read files into a single question set.
-
-    Raises DataError for the first fault; with ``on_error="skip"`` faulty questions are listed in ``skipped``,
-    and only faults of a whole file (header, compression, encoding, JSON) raise.
-    """
-    files = (
-        (str(path), False, mrqa_questions(path, json_lines(path, read_text(path)), use))
-        for path in expand(paths)
-    )
-    return build(name or _stems(paths), files, on_error, use)
 
 
 def mrqa_questions(
@@ -180,9 +165,6 @@ def _normalised(text: str) -> list[str]:
     return unicodedata.normalize("NFC", text).casefold().split()
 
 
-MRQA = Format("mrqa:FILE", "an MRQA file", open=read_mrqa, joins=True)
-
-
 _EXPECTED = 'expected {"data": [{"title", "paragraphs"}]} or records of id, title, context, question, answers'
 _FLAT = {"context", "question"}
 _CSV = ("id", "question", "context", "answers")
@@ -193,33 +175,38 @@ Record = tuple[str, Any]
 
 
 @gc_disabled()
-def read(paths: Paths, *, name: str = "", on_error: OnError = "raise", use: Use = "training") -> QuestionSet:
+def read(
+    paths: Paths,
+    *,
+    name: str = "",
+    on_error: OnError = "raise",
+    use: Use = "training",
+    mrqa: bool = False,
+) -> QuestionSet:
     """Read JSON, JSON Lines, CSV, Parquet or Arrow files into a single question set.
 
     ``paths``: a file, a folder (of ``save_to_disk``, or every such file but Arrow, sorted), a glob, or a list
     of these. ``name`` defaults to the file names. Raises DataError for the first fault; with
     ``on_error="skip"`` faulty questions are listed in ``skipped``, and only faults of a whole file raise.
     """
-    files = (_read_file(path, use) for path in expand(paths))
-    return build(name or _stems(paths), files, on_error, use)
-
-
-def _stems(paths: Paths) -> str:
-    """Name of a set that was given none."""
+    files = (_read_file(path, use, mrqa) for path in expand(paths))
     ending = re.compile(r"\.(jsonl?|ndjson|[ct]sv|parquet|arrow)(\.gz)?$")
-    return "+".join(ending.sub("", Path(path).name) for path in as_list(paths))
+    stems = "+".join(ending.sub("", Path(path).name) for path in as_list(paths))
+    return build(name or stems, files, on_error, use)
 
 
-def _read_file(path: Path, use: Use) -> tuple[str, bool, Questions]:
+def _read_file(path: Path, use: Use, mrqa: bool) -> tuple[str, bool, Questions]:
     """``questions_in`` a file."""
-    if path.suffix in TABLES:
-        value: Any = table_rows(path)
+    if mrqa:
+        value: Any = json_lines(path, read_text(path))
+    elif path.suffix in TABLES:
+        value = table_rows(path)
     else:
         is_table = path.name.removesuffix(".gz").endswith((".csv", ".tsv"))
         value = Lines(_csv_records(path, use)) if is_table else load(path)
     first = value[0][1] if isinstance(value, Lines) and value else None
     # MRQA's first line, whatever the file is called.
-    if isinstance(first, dict) and first.keys() == {"header"}:
+    if mrqa or (isinstance(first, dict) and first.keys() == {"header"}):
         return str(path), False, mrqa_questions(path, value, use)
     return questions_in(value, str(path))
 
@@ -410,3 +397,4 @@ FORMAT = Format(
     joins=True,
 )
 """Format of sources without a scheme."""
+MRQA = Format("mrqa:FILE", "an MRQA file", open=partial(read, mrqa=True), joins=True)
