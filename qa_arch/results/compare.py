@@ -19,7 +19,7 @@ import numpy.typing as npt
 from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import Bools
-from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
+from qa_arch.metrics.significance import POWER, Effect, Unit, pool, power
 from qa_arch.records import CALIBRATION, DEV, Measure, RunRecord, Runs
 from qa_arch.results.columns import is_score
 from qa_arch.results.effects import (
@@ -62,7 +62,14 @@ FEW_UNITS = 6
 """Articles below which Student's t alone multiplies an interval by more than 1.3."""
 _DETECTABLE = f"minimum detectable effect on {{}}, {POWER:.0%} power, before correction"
 DIFFERENCES = (0.5, 1.0, 2.0)
-_SOURCES = ("units", "interaction", "seeds", "calibration", "total")
+_SOURCES = {
+    "units": ("{unit}s", "unit_variance"),
+    "interaction": ("seeds × {unit}s", "interaction"),
+    "seeds": ("seeds", "seed_variance"),
+    "calibration": ("calibration", "calibration_variance"),
+    "total": ("total", "total"),
+}
+"""Heading and attribute (``significance.Variance``) of the standard error of a difference, by source."""
 _COMPONENTS = (
     "s.e.: standard error of the difference by source; that of articles and that of seeds both contain their"
     " interaction, which is subtracted once"
@@ -375,14 +382,23 @@ def effects_table(
         raise RunError(f"{baseline}: no other system is finished, so nothing to compare; add runs")
     differences = [] if baseline is None else effects(samples, baseline, measure, order, paired=paired)
     shown = AT_THRESHOLD if measure in AT_THRESHOLD else (measure,)
-    rows = _system_rows(samples, shown, differences)
-    row_of = {row["model"]: row for row in rows}
-    for difference in differences:
-        row = row_of[difference.name]
+    tested = {difference.name: difference for difference in differences}
+    rows: list[dict[str, Any]] = []
+    for label, sample in samples.systems.items():
+        rows.append(row := {"model": label, "seeds": len(sample.rows)})
+        for key in shown:
+            row |= mean_figures(key, samples.scores(label, key))
+            row |= interval_figures(key, samples.interval(label, key))
+        if (difference := tested.get(label)) is None:
+            continue
+        row |= difference.figures
         if equivalence is not None:
             row["p_equivalent"] = round(difference.effect.p_equivalent(equivalence), PLACES)
         if components:
-            row |= _standard_errors(difference.effect.variance)
+            variance = difference.effect.variance
+            for source, (_, name) in _SOURCES.items():
+                row[f"se_{source}"] = round(getattr(variance, name) ** 0.5, PLACES)
+            row["freedom"] = round(variance.freedom, PLACES)
     name = MEASURES[measure]
     columns = [text("model", "model"), number("seeds", "seeds")]
     for key in shown:
@@ -396,7 +412,9 @@ def effects_table(
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", p_value))
     if components:
-        columns += _component_columns(samples.unit)
+        for source, (heading, _) in _SOURCES.items():
+            columns.append(number(f"se_{source}", f"s.e. {heading.format(unit=samples.unit)}", two_decimals))
+        columns.append(number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}"))
     notes = [
         f"{int(samples.where(measure).sum()):,} questions{samples.rules}; ± standard deviation over seeds;"
         f" intervals of {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
@@ -405,21 +423,6 @@ def effects_table(
         *([_COMPONENTS] if components else []),
     ]
     return Table(title or f"{samples.split}: every system against {baseline}", columns, rows, notes)
-
-
-def _system_rows(
-    samples: Samples, shown: Sequence[MeasureName], differences: Sequence[Difference]
-) -> list[dict[str, Any]]:
-    """Figures of every system in the measures ``shown``, and of its difference."""
-    tested = {row.name: row.figures for row in differences}
-    rows = []
-    for label, sample in samples.systems.items():
-        row: dict[str, Any] = {"model": label, "seeds": len(sample.rows)}
-        for key in shown:
-            row |= mean_figures(key, samples.scores(label, key))
-            row |= interval_figures(key, samples.interval(label, key))
-        rows.append(row | tested.get(label, {}))
-    return rows
 
 
 def _family_notes(
@@ -564,27 +567,6 @@ def power_table(
         *([f"the null threshold fitted on {calibration or known} calibration articles"] if known else []),
     ]
     return Table("Power of planned experiments", columns, rows, notes)
-
-
-def _component_columns(unit: Unit) -> list[Column]:
-    """Columns of ``_standard_errors``."""
-    heads = (f"{unit}s", f"seeds × {unit}s", "seeds", "calibration", "total")
-    pairs = zip(_SOURCES, heads, strict=True)
-    errors = [number(f"se_{key}", f"s.e. {head}", two_decimals) for key, head in pairs]
-    return [*errors, number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}")]
-
-
-def _standard_errors(variance: Variance) -> dict[str, float]:
-    """Standard errors of a difference by source, and its degrees of freedom."""
-    parts = (
-        variance.unit_variance,
-        variance.interaction,
-        variance.seed_variance,
-        variance.calibration_variance,
-        variance.total,
-    )
-    errors = {f"se_{key}": round(part**0.5, PLACES) for key, part in zip(_SOURCES, parts, strict=True)}
-    return {**errors, "freedom": round(variance.freedom, PLACES)}
 
 
 def expected_best(scores: Sequence[float], trials: int) -> float:
