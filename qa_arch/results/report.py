@@ -259,12 +259,15 @@ def scored_sets(
             except RunError as error:
                 problems.append(str(error))
     for scored in result.values():
-        _align(scored, problems)
-        if not scored.rows:
+        first = next(iter(scored.rows.values()), None)
+        if first is None:
             continue
+        for run, own in scored.rows.items():
+            if own.ids != first.ids:
+                problems.append(f"{run.folder}: its {scored.split} rows belong to other questions; left out")
+                run.rows = None
         if questions is not None and questions.fingerprint == scored.measure.fingerprint:
             scored.questions = questions
-        first = next(iter(scored.rows.values()))
         for run, own in scored.rows.items():
             run.mistakes = mistakes(own, scored.questions)
         known = types if types and not types.keys().isdisjoint(first.ids) else None
@@ -277,15 +280,6 @@ def scored_sets(
             " file that they were scored on, and the --language if it was not English"
         )
     return sorted(result.values(), key=lambda s: (s.split == CALIBRATION, s.split != DEV, -len(s.runs)))
-
-
-def _align(scored: ScoredSet, problems: list[str]) -> None:
-    """Drop rows that are not of the same questions in the same order as the first run's."""
-    first = next(iter(scored.rows.values()), None)
-    for run, rows in scored.rows.items():
-        if first is not None and rows.ids != first.ids:
-            problems.append(f"{run.folder}: its {scored.split} rows belong to other questions; left out")
-            run.rows = None
 
 
 def _best_first(systems: Sequence[System], split: str) -> list[System]:
