@@ -58,7 +58,7 @@ class Recipe:
     Its module defines ``train(run)``, and what other commands need: ``check(config, trusted)`` of model, loss
     and heuristics; ``assemble(config, trusted)`` of data and model, and ``fitting(config, parts)``, what each
     rank fits of these; ``count_parameters(config, trusted)``; ``load(folder, record, *, device, precision,
-    trusted)``; and for a command of ``cli.recipes`` ``facts_of(questions, table)`` and ``score``, as that of
+    trusted)``; and for a command of ``cli.evaluate`` ``facts_of(questions, table)`` and ``score``, as that of
     ``evaluation``, and ``heuristics(config, questions, trusted)``. The predictor that ``load`` returns then
     has ``table(questions)`` and ``rank(questions, *, table, watch)``.
     """
@@ -73,7 +73,7 @@ class Recipe:
     data: str
     """Module with ``require_files(config)``, which raises DataError for the first file that is missing or of
     another kind, and ``identity(source)``, neither of which reads the data; ``load_splits(config)``; and for
-    a command of ``cli.recipes`` ``open_set(config, source, name="")``."""
+    a command of ``cli.evaluate`` ``open_set(config, source, name="")``."""
     encoder: bool = False
     """Whether its models have an encoder, which its runs save for others to start from."""
 

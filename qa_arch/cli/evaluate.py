@@ -1,4 +1,5 @@
-"""``qa-arch evaluate``: score official prediction files of any system, or a run with ``--run``.
+"""``qa-arch evaluate``: score official prediction files of any system, or a run with ``--run``; and
+``qa-arch EXTRA evaluate RUN``, which scores a run of a recipe on another set.
 
 Scoring prediction files must start fast: modules that only runs need are imported when a run is scored.
 """
@@ -12,6 +13,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from qa_arch.cli.runs import (
     DEVICE,
@@ -27,7 +29,7 @@ from qa_arch.cli.runs import (
 )
 from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.files import write_json
 from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.squad import (
@@ -41,6 +43,9 @@ from qa_arch.metrics.squad import (
 from qa_arch.process import gc_disabled
 from qa_arch.terminal import watching
 from qa_arch.types import rules_of
+
+if TYPE_CHECKING:
+    from qa_arch.records import Points
 
 EXIT_MISSING = 3
 """Exit code if questions have no prediction."""
@@ -180,8 +185,7 @@ def _score_run(args: argparse.Namespace) -> int:
         refuse_options(args, ("data", "final"), reason)
     if not args.data:
         refuse_options(args, ("language",), "is that of --data; the run's own sets keep theirs")
-    if not args.final:
-        refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
+    _refuse_unused_experiments(args)
     require_runs(args.run_folder)
     keep_inputs(args)
     source, *others = args.run_folder
@@ -212,6 +216,72 @@ def _score_run(args: argparse.Namespace) -> int:
         permission=Permission(args.final, args.experiments, args.allow_overlap),
         null_threshold=args.null_threshold,
         trust=args.trust,
+    )
+    print_scores(scored, split, args)
+    return 0
+
+
+def _refuse_unused_experiments(args: argparse.Namespace) -> None:
+    if not args.final:
+        refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
+
+
+# Runs of recipes ----------------------------------------------------------------------------------
+
+
+def add_evaluate(commands: Any, run_help: str, data_help: str) -> None:
+    """Add the command ``evaluate`` to the subcommands of an extra."""
+    parser = commands.add_parser("evaluate", help="score a run on another set, and add that to its record")
+    parser.set_defaults(action=_score_recipe)
+    add = parser.add_argument
+    add("run_folder", metavar="RUN", help=run_help)
+    add("--data", nargs="+", metavar="SOURCE", help=f"{data_help} (default: the run's dev set)")
+    add("--json", action="store_true", help="print the scores as JSON, not as a table")
+    add("--out", metavar="F", help="also write the scores to this file, as JSON")
+    add_options(parser, *PERMISSION, *DEVICE)
+
+
+def _score_recipe(args: argparse.Namespace) -> int:
+    """Check that the set may be scored; score it, write rows and record, and print the scores."""
+    from qa_arch.config.schema import recipe_of
+    from qa_arch.config.target import TRUSTED
+    from qa_arch.models.checkpoint_files import run_config
+    from qa_arch.records import DEV, read_trained
+
+    _refuse_unused_experiments(args)
+    keep_inputs(args)
+    folder, record = Path(args.run_folder), read_trained(args.run_folder)
+    config = run_config(record.config)
+    if (entry := recipe_of(config.model)) is None:
+        raise RunError(f"{folder}: finds spans; score it with qa-arch evaluate --run")
+    with gc_disabled():
+        from qa_arch.evaluation import Permission, score_opened, open_permitted
+
+        recipe, source = entry.load(), import_module(entry.data)
+    permission = Permission(args.final, args.experiments, args.allow_overlap)
+    opened = open_permitted(
+        record,
+        config,
+        permission,
+        dev=lambda dev: source.open_set(config, dev, DEV),
+        data=partial(source.open_set, config, args.data) if args.data else None,
+    )
+
+    def heuristics() -> Points | None:
+        trusted = (*TRUSTED, *args.trust)
+        return recipe.heuristics(config, opened.questions, trusted) if config.references else None
+
+    scored, split = score_opened(
+        folder,
+        record,
+        opened,
+        partial(open_predictor, [args.run_folder], args),
+        partial(watching, "predicting", "rows"),
+        permission=permission,
+        data=args.data,
+        score=recipe.score,
+        heuristics=heuristics,
+        facts_of=recipe.facts_of,
     )
     print_scores(scored, split, args)
     return 0

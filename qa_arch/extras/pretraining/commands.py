@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qa_arch import hub
-from qa_arch.cli.recipes import add_evaluate
+from qa_arch.cli.evaluate import add_evaluate
 from qa_arch.cli.runs import DEVICE, add_options, open_predictor
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 from qa_arch.extras.pretraining.corpus import open_corpus

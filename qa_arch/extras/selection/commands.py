@@ -6,7 +6,7 @@ from __future__ import annotations
 import argparse
 from collections import Counter
 
-from qa_arch.cli.recipes import add_evaluate
+from qa_arch.cli.evaluate import add_evaluate
 from qa_arch.cli.runs import DEVICE, add_options, add_questions, keep_inputs, open_predictor
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, RunError
