@@ -20,39 +20,10 @@ from qa_arch.files import write_atomic, write_json
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, RunRecord, find_runs, is_squad, read_scored
-from qa_arch.results import notebooks
+from qa_arch.results import compare, errors, experiments, notebooks
 from qa_arch.results.columns import by_measure, runs_table
-from qa_arch.results.compare import (
-    changed_table,
-    comparable,
-    expected_best_table,
-    finished,
-    means_table,
-    pair_table,
-    pooled_table,
-    power_table,
-    settings_table,
-)
 from qa_arch.results.effects import MEASURES, samples_of
-from qa_arch.results.errors import (
-    OUTCOMES,
-    curves_table,
-    epoch_curves,
-    mistakes,
-    provenance,
-    run_facts,
-    run_settings,
-    scores_table,
-)
-from qa_arch.results.experiments import (
-    DIFFERENCES,
-    METADATA,
-    TABLES,
-    draw_differences,
-    experiment_figures,
-    experiment_tables,
-    save_figure,
-)
+from qa_arch.results.experiments import METADATA, TABLES
 from qa_arch.results.publish import publish
 from qa_arch.results.systems import (
     find_system,
@@ -122,7 +93,7 @@ def run_tables(args: argparse.Namespace) -> int:
         return 0
     if args.expected_best:
         refuse_options(args, ("columns", "per_run"), "is for tables of runs; leave it out of --expected-best")
-        print_table(expected_best_table(find_runs(roots)), form=args.format)
+        print_table(compare.expected_best_table(find_runs(roots)), form=args.format)
         return 0
     per_run = args.per_run or not {"seed", "run"}.isdisjoint(args.columns or ())
     tables = _recorded_tables(roots, args.columns, per_run)
@@ -142,23 +113,23 @@ def _recorded_tables(roots: Sequence[str], columns: Sequence[str] | None, per_ru
     ``tables.py`` is executed only in folders of ``experiments/``: code in other folders is not trusted.
     """
     trusted = EXPERIMENTS.resolve()
-    experiments = [
+    folders = [
         root for root in roots if (Path(root) / TABLES).is_file() and Path(root).resolve().parent == trusted
     ]
-    if experiments and (columns is not None or per_run):
+    if folders and (columns is not None or per_run):
         given = "--per-run" if columns is None else "--columns"
-        raise ConfigError(f"{given}: {experiments[0]}/{TABLES} defines its own rows and columns; name runs")
-    tables = [table for root in experiments for table in experiment_tables(Path(root))]
-    others = [root for root in roots if root not in experiments]
+        raise ConfigError(f"{given}: {folders[0]}/{TABLES} defines its own rows and columns; name runs")
+    tables = [table for root in folders for table in experiments.experiment_tables(Path(root))]
+    others = [root for root in roots if root not in folders]
     for runs in by_measure(find_runs(others)) if others else ():
         table, systems = runs_table(runs, columns=columns), group_by_system(runs)
         seeds = max(len({record.seed for _, record in system.runs}) for system in systems)
-        table = labelled(table, systems) if per_run or seeds == 1 else means_table(table, systems)
+        table = labelled(table, systems) if per_run or seeds == 1 else compare.means_table(table, systems)
         fingerprints = {record.fingerprint(DEV) for _, record in runs}
         note = dev_access_note(EXPERIMENTS / runs[0][1].name, fingerprints)
         tables.append(replace(table, notes=[*table.notes, note]) if note else table)
     if not tables:
-        raise RunError(f"{', '.join(experiments)}: no {RECORD} below {RECORDS}/ yet, so no table")
+        raise RunError(f"{', '.join(folders)}: no {RECORD} below {RECORDS}/ yet, so no table")
     return tables
 
 
@@ -167,7 +138,7 @@ def _write_all() -> int:
     if not scripts:
         raise RunError(f"{EXPERIMENTS}/*/{TABLES}: not found; run this in the root of a checkout")
     for script in scripts:
-        tables = experiment_tables(script.parent)
+        tables = experiments.experiment_tables(script.parent)
         if not tables:
             log.warning("%s: no %s below it yet, so no table", script.parent / RECORDS, RECORD)
             continue
@@ -175,7 +146,7 @@ def _write_all() -> int:
             write_atomic(script.with_name(f"table{suffix}"), render(tables, form))
         write_json(script.with_name("table.json"), [table.as_dict() for table in tables])
         print(script.with_name("table.md"))
-        for figure in experiment_figures(script.parent):
+        for figure in experiments.experiment_figures(script.parent):
             print(figure)
         for page in filter(Path.is_file, (README, script.with_name(README.name))):
             write_atomic(page, fill(page.read_text(encoding="utf-8"), script.parent.name, tables))
@@ -198,13 +169,8 @@ def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     )
     either = parser.add_mutually_exclusive_group().add_argument
     either("--measure", choices=tuple(MEASURES), default="f1", help=measure)
-    either(
-        "--forced-f1",
-        dest="measure",
-        action="store_const",
-        const="forced_f1",
-        help="short for --measure forced_f1",
-    )
+    short = "short for --measure forced_f1"
+    either("--forced-f1", dest="measure", action="store_const", const="forced_f1", help=short)
     order = (
         "with --baseline: test these systems in this pre-specified order, each only if all earlier ones are"
         " significant, then the others with Holm's correction (default: Holm over all)"
@@ -261,14 +227,17 @@ def run_compare(args: argparse.Namespace) -> int:
             "name two runs, or two quoted globs of seeds (qa-arch compare A B), or a folder of runs with"
             " --baseline NAME"
         )
-    (runs_a, notes_a), (runs_b, notes_b) = (finished(find_runs([side]), args.split) for side in args.runs)
+    (runs_a, notes_a), (runs_b, notes_b) = (
+        compare.finished(find_runs([side]), args.split) for side in args.runs
+    )
     a, b = two_systems(runs_a, runs_b)
     questions = open_scored(args.data, a.record, args.split) if args.data else None
-    compared = pair_table(a, b, split=args.split, questions=questions, unit=args.unit)
+    compared = compare.pair_table(a, b, split=args.split, questions=questions, unit=args.unit)
+    top = 20 if args.top is None else args.top
     tables = [
         replace(compared, notes=[*compared.notes, *notes_a, *notes_b]),
-        settings_table(a, b),
-        changed_table(a, b, split=args.split, top=20 if args.top is None else args.top, questions=questions),
+        compare.settings_table(a, b),
+        compare.changed_table(a, b, split=args.split, top=top, questions=questions),
     ]
     print_table(*(table for table in tables if table.rows), form=args.format)  # settings may be equal
     return 0
@@ -277,8 +246,10 @@ def run_compare(args: argparse.Namespace) -> int:
 def _plot(table: Table, args: argparse.Namespace) -> None:
     """Draw the differences of a table against the baseline."""
     panels, title = {MEASURES[args.measure]: table}, f"Differences from {args.baseline}: {args.split}"
-    caption = DIFFERENCES.replace("Holm's correction", "the tests in order") if args.order else DIFFERENCES
-    save_figure(lambda: draw_differences(panels, title, caption, {}), args.plot)
+    caption = experiments.DIFFERENCES
+    if args.order:
+        caption = caption.replace("Holm's correction", "the tests in order")
+    experiments.save_figure(lambda: experiments.draw_differences(panels, title, caption, {}), args.plot)
     print(f"{args.plot}: differences of {MEASURES[args.measure]}", file=sys.stderr)
 
 
@@ -290,11 +261,11 @@ def _print_pooled(args: argparse.Namespace) -> int:
     refuse_options(args, ("data", "top"), "shows questions, which --pool does not; leave it out")
     named, notes = [], []
     for side in args.runs:
-        runs, left_out = finished(find_runs([side]), args.split)
+        runs, left_out = compare.finished(find_runs([side]), args.split)
         named.append(runs)
         notes += left_out
     pairs = [two_systems(a, b) for a, b in zip(named[::2], named[1::2], strict=True)]
-    table = pooled_table(pairs, split=args.split, unit=args.unit)
+    table = compare.pooled_table(pairs, split=args.split, unit=args.unit)
     print_table(replace(table, notes=[*table.notes, *notes]), form=args.format)
     return 0
 
@@ -316,8 +287,8 @@ def add_power_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_power(args: argparse.Namespace) -> int:
     """Print the power of the planned experiments."""
-    systems, left_out = comparable(find_runs(args.runs or ["runs"]), args.split)
-    table = power_table(
+    systems, left_out = compare.comparable(find_runs(args.runs or ["runs"]), args.split)
+    table = compare.power_table(
         samples_of(systems, args.split),
         find_system(systems, args.baseline).label,
         args.measure,
@@ -348,8 +319,8 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
     add("run_folder", metavar="RUN", help="a run folder")
     split = "scored set whose errors are broken down (default: dev, or calibration before dev is scored)"
     add("--split", help=split)
-    errors = "the scored questions, to break errors down by article and show where spans went wrong"
-    add("--data", nargs="+", metavar="FILE", help=f"{errors}: {usage()}")
+    texts = "the scored questions, to break errors down by article and show where spans went wrong"
+    add("--data", nargs="+", metavar="FILE", help=f"{texts}: {usage()}")
     add("--json", action="store_true", help="print everything as JSON")
 
 
@@ -366,12 +337,16 @@ def run_show(args: argparse.Namespace) -> int:
     result, note, measure = None, None, record.measure(split)
     if measure is not None and is_squad(measure.protocol):
         try:
-            result = mistakes(load_questions(run_folder, record, split), questions)
+            result = errors.mistakes(load_questions(run_folder, record, split), questions)
         except RunError as error:  # the run is shown without the outcomes of its questions
             note = str(error)
     title = f"{record.name} / {run_folder.resolve().name}"
-    facts = {"settings": run_settings(record), "run": run_facts(record), "provenance": provenance(record)}
-    scores, curves = scores_table(record), epoch_curves(record.epochs)
+    facts = {
+        "settings": errors.run_settings(record),
+        "run": errors.run_facts(record),
+        "provenance": errors.provenance(record),
+    }
+    scores, curves = errors.scores_table(record), errors.epoch_curves(record.epochs)
     if args.json:
         outcomes = {} if result is None else result.figures()["outcomes"]
         page = {
@@ -382,7 +357,7 @@ def run_show(args: argparse.Namespace) -> int:
             "scores": scores.as_dict()["rows"],
             "curves": curves,
             "best_epoch": record.best_epoch,
-            "errors": {OUTCOMES[outcome]: number for outcome, number in outcomes.items()} or None,
+            "errors": {errors.OUTCOMES[outcome]: number for outcome, number in outcomes.items()} or None,
             "mistakes": None if result is None else result.as_dict(),
             "note": note,
         }
@@ -390,7 +365,7 @@ def run_show(args: argparse.Namespace) -> int:
         return 0
     run, settings, origin = (_facts_table(head, facts[head]) for head in ("run", "settings", "provenance"))
     error_tables = [] if result is None else result.tables(split)
-    tables = [scores, run, settings, curves_table(record, curves), *error_tables, origin]
+    tables = [scores, run, settings, errors.curves_table(record, curves), *error_tables, origin]
     _print_title(title, record)
     print_table(*(table for table in tables if table.rows))
     if note:
