@@ -20,7 +20,6 @@ from qa_arch.data.synthetic import LEVELS, SPLITS, generate
 from qa_arch.errors import ConfigError
 from qa_arch.files import json_text, write_atomic
 from qa_arch.terminal import counted
-from qa_arch.types import QuestionSet
 
 PARTS = ("train=0.64", "calibration=0.16", "dev=0.2")
 """80/20 by article, with a fifth of the 80% for calibration."""
@@ -70,15 +69,11 @@ def run(args: argparse.Namespace) -> int:
         # It may be the input; what a killed command left has the same content.
         if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
             raise ConfigError(f"{path}: already exists and was not changed; choose another --out")
-    for path, text in texts.items():
-        _print_written(write_atomic(path, text), sets[path])
+    for path, questions in sets.items():
+        unanswerable = sum(not example.answerable for example in questions.examples)
+        size = f"{counted(len(questions), 'question')} in {counted(len(questions.titles), 'article')}"
+        print(f"{write_atomic(path, texts[path])}: {size}, {unanswerable:,} of them unanswerable")
     return 0
-
-
-def _print_written(path: Path, questions: QuestionSet) -> None:
-    unanswerable = sum(not example.answerable for example in questions.examples)
-    size = f"{counted(len(questions), 'question')} in {counted(len(questions.titles), 'article')}"
-    print(f"{path}: {size}, {unanswerable:,} of them unanswerable")
 
 
 def _shares(parts: Sequence[str]) -> dict[str, float]:

@@ -49,7 +49,9 @@ def run(args: argparse.Namespace) -> int:
     if args.what == SETTINGS:
         entries = _settings(folders, args.config_dir)
     elif args.what == COLUMNS:
-        entries = _columns()
+        from qa_arch.results import columns
+
+        entries = [{"name": key, "about": column.heading} for key, column in columns.COLUMNS.items()]
     else:
         entries = _choices(args.what, folders, args.config_dir) if args.what else _everything(folders)
     words = [word.casefold() for word in args.filter]
@@ -78,20 +80,11 @@ def run(args: argparse.Namespace) -> int:
 def _everything(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """The config groups with their choices, and an entry for all settings."""
     shown = [group for group in groups(folders) if group != "special"]  # only other configs choose from it
-    choices = {group: f"{group}=NAME: {', '.join(_texts(group, folders))}" for group in shown}
-    about = {
-        SETTINGS: "every setting with its type, default and meaning",
-        COLUMNS: "every column of qa-arch tables --columns",
-        **choices,
-    }
-    return [{"name": name, "about": text} for name, text in about.items()]
-
-
-def _columns() -> list[dict[str, Any]]:
-    """The columns of runs with their headings."""
-    from qa_arch.results.columns import COLUMNS
-
-    return [{"name": key, "about": column.heading} for key, column in COLUMNS.items()]
+    return [
+        {"name": SETTINGS, "about": "every setting with its type, default and meaning"},
+        {"name": COLUMNS, "about": "every column of qa-arch tables --columns"},
+        *({"name": it, "about": f"{it}=NAME: {', '.join(_texts(it, folders))}"} for it in shown),
+    ]
 
 
 def _choices(what: str, folders: Sequence[Path], config_dir: str | None) -> list[dict[str, Any]]:
