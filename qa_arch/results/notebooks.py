@@ -114,8 +114,19 @@ class Run:
             judged = mistakes(load_questions(self.folder, self.record, split))
             names = list(OUTCOMES.values())
             frame["outcome"] = [names[outcome] for outcome in judged.outcome]
-        if data is not None:
-            _add_texts(frame, self, split, as_list(data))
+        if data is None:
+            return frame
+        questions = open_scored(as_list(data), self.record, split)
+        examples = {example.id: example for example in questions.examples}
+        own = [examples[id_] for id_ in frame.index]
+        for name in ("title", "question", "context"):
+            frame[name] = [getattr(example, name) for example in own]
+        frame["gold"] = [tuple(dict.fromkeys(answer.text for answer in example.answers)) for example in own]
+        spans = zip(own, frame["start"], frame["end"], frame["abstained"], strict=True)
+        frame["answer"] = [  # None for a sequence model's words that are not adjacent
+            "" if abstained else example.context[start:end] if start >= 0 else None
+            for example, start, end, abstained in spans
+        ]
         return frame
 
     def __repr__(self) -> str:
@@ -194,17 +205,3 @@ def effects(
         components=components,
     )
     return replace(table, notes=[*table.notes, *notes])
-
-
-def _add_texts(frame: DataFrame, run: Run, split: str, data: Sequence[str]) -> None:
-    """Add columns of texts from ``data``, the set of these rows."""
-    examples = {example.id: example for example in open_scored(data, run.record, split).examples}
-    own = [examples[id_] for id_ in frame.index]
-    for name in ("title", "question", "context"):
-        frame[name] = [getattr(example, name) for example in own]
-    frame["gold"] = [tuple(dict.fromkeys(answer.text for answer in example.answers)) for example in own]
-    spans = zip(own, frame["start"], frame["end"], frame["abstained"], strict=True)
-    frame["answer"] = [  # None for a sequence model's words that are not adjacent
-        "" if abstained else example.context[start:end] if start >= 0 else None
-        for example, start, end, abstained in spans
-    ]

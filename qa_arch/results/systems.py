@@ -302,8 +302,11 @@ def _labels(members: Sequence[Sequence[tuple[Path, RunRecord]]]) -> list[str]:
             for words, value, written in zip(unusual, values, _shortened(values), strict=True):
                 words += [] if value in omitted else [f" {shown}={written}"]
         for place, index in enumerate(same):
-            others = unusual[:place] + unusual[place + 1 :]
-            labels[index] += "".join(_telling(unusual[place], others))
+            words, others = unusual[place], unusual[:place] + unusual[place + 1 :]
+            # The fewest of a system's settings that none of the others has together.
+            subsets = (part for size in range(1, len(words)) for part in combinations(words, size))
+            telling = (part for part in subsets if not any({*part} <= {*other} for other in others))
+            labels[index] += "".join(next(telling, words))
     return labels
 
 
@@ -318,12 +321,6 @@ def _separating(unlike: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
         best = max(useful, key=lambda key: (MISSING not in unlike[key], rows[key]))
         chosen[best] = unlike[best]
     return chosen
-
-
-def _telling(own: Sequence[str], others: Sequence[Sequence[str]]) -> Sequence[str]:
-    """The fewest of a system's settings that none of the ``others`` has together."""
-    subsets = (part for size in range(1, len(own)) for part in combinations(own, size))
-    return next((part for part in subsets if not any({*part} <= {*other} for other in others)), own)
 
 
 def _distinct_rows(columns: Iterable[Sequence[Any]]) -> int:

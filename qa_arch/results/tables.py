@@ -103,11 +103,10 @@ class Table:
 
     def as_dict(self) -> dict[str, Any]:
         """Value for JSON, which has neither NaN nor infinity: both become None."""
-        rows = [dict(row) for row in self.rows]
-        for row in rows:
-            row |= {
-                key: None for key, value in row.items() if isinstance(value, float) and not isfinite(value)
-            }
+        rows = [
+            {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
+            for row in self.rows
+        ]
         return {"title": self.title, "rows": rows, "notes": list(self.notes)}
 
 
@@ -146,7 +145,8 @@ def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
 
 def print_table(*tables: Table, form: str = "text") -> None:
     """Print tables: fitted to a terminal, or in full into a pipe."""
-    sys.stdout.write(render(tables, form, terminal_width()))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.write(render(tables, form, width))
 
 
 def cells(table: Table) -> list[list[str]]:
@@ -290,11 +290,6 @@ def _escaped(text: str, replacements: Mapping[str, str] = _LATEX) -> str:
     # Two hyphens in a row would be a dash, two apostrophes a quotation mark.
     pattern = f"-(?=-)|'(?=')|[{special}]"
     return re.sub(pattern, lambda match: replacements.get(match[0], match[0] + "{}"), text)
-
-
-def terminal_width() -> int | None:
-    """Columns of the terminal on standard output; None if it is not a terminal."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _text(table: Table, width: int | None) -> str:
