@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,11 @@ class ShownRun:
         if rows is None or self.curves is None:
             return None
         if kind == "answerability":
-            return (
-                None
-                if self.record.adopted or rows.answerable.all()
-                else (expit(-rows.null_odds), rows.answerable)
-            )
-        values, given = (
-            (rows.probability, ~rows.abstained) if kind == "answers" else (rows.confidence, slice(None))
-        )
+            unknown = self.record.adopted or rows.answerable.all()
+            return None if unknown else (expit(-rows.null_odds), rows.answerable)
+        values, given = rows.confidence, np.ones(len(rows), dtype=bool)
+        if kind == "answers":
+            values, given = rows.probability, ~rows.abstained
         return None if np.isnan(values).all() else (values[given], rows.exact[given] > 0)
 
 
@@ -222,24 +219,18 @@ def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str =
     most = max(len(run.record.epochs) for s in shown for run in s.runs)
     axis = {"dtick": max(1, -(-most // 10)), "range": [0.9, most + 0.1]}
 
-    def points(key: str) -> Callable[[ShownRun], Points | None]:
-        def of(run: ShownRun) -> Points:
-            values = [epoch.value(key) for epoch in run.record.epochs]
-            return range(1, len(values) + 1), [np.nan if value is None else value for value in values]
+    def points(key: str, run: ShownRun) -> Points:
+        values = [epoch.value(key) for epoch in run.record.epochs]
+        return range(1, len(values) + 1), [np.nan if value is None else value for value in values]
 
-        return of
-
-    def chosen(key: str) -> Callable[[ShownRun], Points | None]:
-        def of(run: ShownRun) -> Points | None:
-            best = run.record.best_epoch
-            return None if best is None else (best + 1, run.record.epochs[best].value(key))
-
-        return of
+    def chosen(key: str, run: ShownRun) -> Points | None:
+        best = run.record.best_epoch
+        return None if best is None else (best + 1, run.record.epochs[best].value(key))
 
     loss = [
-        *lines(shown, points("train_loss"), dash="dot", width=1.4),
-        *lines(shown, points("calibration_loss")),
-        *dots(shown, chosen("calibration_loss")),
+        *lines(shown, partial(points, "train_loss"), dash="dot", width=1.4),
+        *lines(shown, partial(points, "calibration_loss")),
+        *dots(shown, partial(chosen, "calibration_loss")),
     ]
     reason = "No epoch was finished."
     if most == 1:  # one point is no curve
@@ -258,7 +249,7 @@ def learning_figures(shown: Sequence[Shown], measure: MeasureName, prefix: str =
         f"{prefix}learned",
         f"Calibration {MEASURES[measure]} by epoch",
         "On the held-out calibration split, which selects the epoch.",
-        [*lines(shown, points(key)), *dots(shown, chosen(key))],
+        [*lines(shown, partial(points, key)), *dots(shown, partial(chosen, key))],
         axes("epoch", f"{MEASURES[measure]}, %", axis, **layout),
         "Not recorded.",
     )
@@ -415,14 +406,8 @@ def outcome_figure(shown: Sequence[Shown]) -> str:
         shares = [
             100 * n / figures[0]["questions"] for n, figures in zip(counts, judged.values(), strict=True)
         ]
-        bar: dict[str, Any] = {
-            "type": "bar",
-            "orientation": "h",
-            "name": name,
-            "y": list(judged),
-            "x": shares,
-            "customdata": counts,
-        }
+        bar: dict[str, Any] = {"type": "bar", "orientation": "h", "name": name, "y": list(judged)}
+        bar |= {"x": shares, "customdata": counts}
         bar |= {"marker": {"color": OUTCOME_COLOURS[key], "line": {"color": "--paper", "width": 1.5}}}
         bar |= {"text": [f"{share:.0f}" if share >= 4 else "" for share in shares], "textposition": "inside"}
         hover = f"%{{y}}<br>{name}: %{{x:.1f}}% (%{{customdata:.1f}} questions)<extra></extra>"
@@ -432,15 +417,9 @@ def outcome_figure(shown: Sequence[Shown]) -> str:
         " best span was right. Missed answer: no answer given, and the best span was wrong too. False answer:"
         " answered an unanswerable question."
     )
-    layout: dict[str, Any] = {
-        "barmode": "stack",
-        "bargap": 0.35,
-        "height": 130 + 30 * len(judged),
-        "showlegend": True,
-        **_ROWS,
-    }
-    side = {"autorange": "reversed", "ticks": ""}
-    drawn = axes("questions, %", "", {"range": [0, 100]}, side, **layout)
+    side, stacked = {"autorange": "reversed", "ticks": ""}, {"barmode": "stack", "bargap": 0.35}
+    size = {"height": 130 + 30 * len(judged), "showlegend": True, **_ROWS}
+    drawn = axes("questions, %", "", {"range": [0, 100]}, side, **stacked, **size)
     return figure_html("errors", "Outcomes", caption, traces, drawn, _reason(shown))
 
 
