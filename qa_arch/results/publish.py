@@ -9,21 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from qa_arch import records
 from qa_arch.data import sources
 from qa_arch.errors import DataError, RunError
 from qa_arch.files import replacing_folder, write_atomic
-from qa_arch.records import (
-    DEV,
-    QUESTIONS,
-    RECORD,
-    TRAIN,
-    RunRecord,
-    changing,
-    questions_folder,
-    read_record,
-    require_rows,
-    write_record,
-)
+from qa_arch.records import DEV, QUESTIONS, RECORD, TRAIN, RunRecord, questions_folder
 
 log = logging.getLogger(__name__)
 # Not after what precedes the slash of a relative path, a URL, a variable, ~ or an ellipsis.
@@ -40,7 +30,7 @@ def publish(run: Path, folder: Path) -> Path:
     their scores are in the record. Raises RunError if the run is still running, its config has any other
     absolute path, or a copy of another run is in the way.
     """
-    record = read_record(run)
+    record = records.read_record(run)
     if record.status == "running":
         raise RunError(
             f"{run}: still running, or stopped without a trace; finish it first (--if-exists resume)"
@@ -51,11 +41,11 @@ def publish(run: Path, folder: Path) -> Path:
     rows = {split: questions_folder(run, split) / QUESTIONS for split in {DEV, *record.scores} - {TRAIN}}
     contents = {split: path.read_bytes() for split, path in rows.items() if path.is_file()}
     for split in contents:  # after they were read: the run may be scored again meanwhile
-        require_rows(run, record, split)
-    with changing(target, "published copy", replaced=True) as other:
+        records.require_rows(run, record, split)
+    with records.changing(target, "published copy", replaced=True) as other:
         _require_same_run(target, run, record, other)
         with replacing_folder(target) as copy:
-            write_record(copy, published)
+            records.write_record(copy, published)
             for split, content in contents.items():
                 write_atomic(questions_folder(copy, split) / QUESTIONS, content)
     return target

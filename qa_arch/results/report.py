@@ -32,41 +32,13 @@ from qa_arch.records import (
     SplitFacts,
     questions_folder,
 )
+from qa_arch.results import effects, errors, plots
 from qa_arch.results.columns import COLUMNS, notes_on, runs_table
 from qa_arch.results.compare import effects_table, mean_row
-from qa_arch.results.effects import (
-    FITTED,
-    MEASURES,
-    MeasureName,
-    Missing,
-    Sample,
-    Samples,
-    drawn_articles,
-    mean_column,
-    missing_notes,
-)
-from qa_arch.results.errors import (
-    BOUNDARIES,
-    OUTCOMES,
-    Mistakes,
-    mistakes,
-    provenance,
-    run_facts,
-    scores_table,
-)
+from qa_arch.results.effects import FITTED, MEASURES, MeasureName, Missing, Sample, Samples
+from qa_arch.results.errors import BOUNDARIES, OUTCOMES, Mistakes
 from qa_arch.results.html import Mark, key_html, pack_bytes, pack_json, page_html, plotly_source, table_html
-from qa_arch.results.plots import (
-    SIGNIFICANT,
-    Shown,
-    ShownRun,
-    abstention_figures,
-    breakdown_figures,
-    calibration_figures,
-    cost_figures,
-    difference_figures,
-    learning_figures,
-    outcome_figure,
-)
+from qa_arch.results.plots import SIGNIFICANT, Shown, ShownRun
 from qa_arch.results.publish import shareable
 from qa_arch.results.systems import (
     Breakdown,
@@ -164,7 +136,7 @@ def write_report(
         "sets": "".join(f'<option value="{n}">{escape(s.heading)}</option>' for n, s in enumerate(sets)),
         "legend": "".join(map(_legend_entry, every)),
         "details": _details(every, measure),
-        "learning": learning_figures(every, measure),
+        "learning": plots.learning_figures(every, measure),
         "about": _about(sets, runs, problems, written),
     }
     packs = {"plotly": pack_bytes(plotly)} | _packs(sets)
@@ -269,7 +241,7 @@ def scored_sets(
         if questions is not None and questions.fingerprint == scored.measure.fingerprint:
             scored.questions = questions
         for run, own in scored.rows.items():
-            run.mistakes = mistakes(own, scored.questions)
+            run.mistakes = errors.mistakes(own, scored.questions)
         known = types if types and not types.keys().isdisjoint(first.ids) else None
         scored.breakdowns = breakdowns(first, scored.questions, known)
     if types and not any(item.key == "class" for scored in result.values() for item in scored.breakdowns):
@@ -352,22 +324,23 @@ def _sections(
     measured = notes_on([(run.folder, run.record) for run in scored.runs], scored.split, _SCORES)
     notes = [*measured, *([FITTED] if scored.split == CALIBRATION else []), *notes]
     references = [row for row in table.rows if "run" not in row]
-    costs, costs_note = cost_figures(shown, measure)
+    costs, costs_note = plots.cost_figures(shown, measure)
     calibration = _html(_systems_table("Calibration", shown, (*_CALIBRATION, "aurc"), notes=[_CALIBRATED]))
     calibration = calibration if scored.rows else ""
+    by_kind = plots.breakdown_figures(shown, scored.breakdowns, measure)
     mark: Mark = lambda row, column: "better" if (row["model"], column.key) in better else ""  # noqa: E731
     return {
         "runs": _html(_systems_table("Systems", shown, _SCORES, references, notes), sortable=True, mark=mark)
         + f"<details><summary>All {counted(len(scored.runs), 'run')}</summary>"
         + f"{_html(_all_runs(shown), sortable=True)}</details>"
-        + f'<div class="figures">{difference_figures(shown, tests, str(baseline))}</div>'
+        + f'<div class="figures">{plots.difference_figures(shown, tests, str(baseline))}</div>'
         + f"{''.join(f'<h3>{escape(t.title)}</h3>{_html(t)}' for t in tests.values())}",
         "cost": f'<div class="figures small">{costs}</div><p class="empty">{escape(costs_note)}</p>'
         + _html(_systems_table("Costs", shown, _COSTS, notes=[n for n in table.notes if n not in measured])),
-        "abstention": f'<div class="figures">{abstention_figures(shown, measure)}</div>',
-        "calibration": f'<div class="figures">{calibration_figures(shown)}</div>{calibration}',
-        "errors": f"{outcome_figure(shown)}{_html(_wrong_spans(scored, shown))}",
-        "breakdowns": f'<div class="figures">{breakdown_figures(shown, scored.breakdowns, measure)}</div>'
+        "abstention": f'<div class="figures">{plots.abstention_figures(shown, measure)}</div>',
+        "calibration": f'<div class="figures">{plots.calibration_figures(shown)}</div>{calibration}',
+        "errors": f"{plots.outcome_figure(shown)}{_html(_wrong_spans(scored, shown))}",
+        "breakdowns": f'<div class="figures">{by_kind}</div>'
         + ("" if scored.questions else f'<p class="empty">{_NEEDS_TEXTS}</p>'),
     }
 
@@ -418,11 +391,11 @@ def _systems_table(
         rows.append({"model": f"{reference['model']} (untrained heuristic)", "reference": True, **scores})
     columns = [text("model", "system"), number("seeds", "seeds")]
     heads = {key: COLUMNS[key].heading if key in COLUMNS else key.upper() for key in keys}
-    columns += [COLUMNS[key] if key in _COSTS else mean_column(key, heads[key]) for key in keys]
+    columns += [COLUMNS[key] if key in _COSTS else effects.mean_column(key, heads[key]) for key in keys]
     if any(row.get("status", "ok") != "ok" for row in rows):
         columns.append(text("status", "status"))
     used = [c for c in columns if any(row.get((c.parts or (c.key,))[0]) is not None for row in rows)]
-    return Table(title, used, rows, [*notes, *missing_notes(missing, heads)])
+    return Table(title, used, rows, [*notes, *effects.missing_notes(missing, heads)])
 
 
 def _all_runs(shown: Sequence[Shown]) -> Table:
@@ -452,7 +425,8 @@ def _tests(
     }
     if not known:
         return {}, []
-    samples = Samples(scored.split, known, drawn_articles(list(rows.values()), unit, scored.questions))
+    articles = effects.drawn_articles(list(rows.values()), unit, scored.questions)
+    samples = Samples(scored.split, known, articles)
     what = f"{'comparing' if baseline in known else 'intervals of'} {counted(len(known), 'system')}"
     log.info("%s: %s over %ss", scored.title, what, samples.unit)
     notes = [f"not tested: {baseline}"] if isinstance(baseline, RunError) else []
@@ -527,15 +501,15 @@ def _details(shown: Sequence[Shown], measure: MeasureName) -> str:
 
 
 def _run_details(run: ShownRun, settings: Mapping[str, str], measure: MeasureName) -> str:
-    record, scores = run.record, scores_table(run.record)
+    record, scores = run.record, errors.scores_table(run.record)
     error = [("error", record.error)] if record.error else []
     facts = [("status", record.status), *error, ("experiment", record.name)]
-    facts += [("folder", str(run.folder)), *run_facts(record), *provenance(record)]
+    facts += [("folder", str(run.folder)), *errors.run_facts(record), *errors.provenance(record)]
     again = ["qa-arch", "train", "--config-from", shareable(str(run.folder))]
     again += ["--folder", f"runs/again/{run.folder.resolve().name}"]
     command = f'<p class="empty">The same run again: <code>{escape(shlex.join(again))}</code></p>'
     status = f'<span class="told">{escape(record.status)}</span>'
-    curves = learning_figures([Shown(run.label, 0, [run])], measure, f"run-{run.number}-", height=210)
+    curves = plots.learning_figures([Shown(run.label, 0, [run])], measure, f"run-{run.number}-", height=210)
     return (
         f"<details><summary>{escape(run.label)} {status}</summary>"
         f'<div class="figures" id="run-{run.number}">'

@@ -18,28 +18,9 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.abstention import Floats, Ints
 from qa_arch.metrics.significance import Unit
 from qa_arch.records import CALIBRATION, DEV, ORACLE, TRAIN, Measure, RunRecord, SplitFacts
+from qa_arch.results import effects
 from qa_arch.results.columns import ece, overlap_notes
-from qa_arch.results.effects import (
-    P_HOLM,
-    P_VALUE,
-    SINGLE_RUN,
-    Difference,
-    MeasureName,
-    Missing,
-    Sample,
-    Samples,
-    corrected,
-    delta_columns,
-    drawn_articles,
-    effects,
-    interval_column,
-    interval_figures,
-    mean_column,
-    mean_figures,
-    missing_notes,
-    rounded,
-    values_of_all,
-)
+from qa_arch.results.effects import SINGLE_RUN, Difference, MeasureName, Missing, Sample, Samples, rounded
 from qa_arch.results.systems import (
     System,
     load_questions,
@@ -112,7 +93,7 @@ def _scored_systems(systems: Sequence[System], test: SuiteSet) -> Samples:
     if test.passages is not None:
         samples = Samples(test.name, known, test.passages, "passage")
     else:
-        samples = Samples(test.name, known, drawn_articles(rows, test.unit) if rows else None)
+        samples = Samples(test.name, known, effects.drawn_articles(rows, test.unit) if rows else None)
     if rows and not samples.testable(samples.where(test.measure)):
         raise RunError(
             f"{test.name}: an interval over {samples.unit}s needs several, and the scores are of a single"
@@ -146,16 +127,16 @@ def _score_table(
             lacking = sorted(seeds - {seed for seed, _ in own})
             values: dict[str, Any] = {str(run): value for run, (_, value) in enumerate(own)}
             values |= dict.fromkeys(f"{system.label}, seed {seed}" for seed in lacking)
-            if known := values_of_all(key, values, missing):
-                row |= mean_figures(key, np.array(known)[:, None])
+            if known := effects.values_of_all(key, values, missing):
+                row |= effects.mean_figures(key, np.array(known)[:, None])
         rows.append(row)
     for name in dict.fromkeys(name for test in sets for name in test.published):
         figures = {f"{test.name}_mean": test.published.get(name) for test in sets}
         rows.append({"model": f"{name} (published)"} | figures)
     columns = [text("model", "model"), number("seeds", "seeds")]
     if any("own_dev_mean" in row for row in rows):
-        columns.append(mean_column("own_dev", "dev of the run", weight=-1))
-    columns += [mean_column(test.name, test.name) for test in sets]
+        columns.append(effects.mean_column("own_dev", "dev of the run", weight=-1))
+    columns += [effects.mean_column(test.name, test.name) for test in sets]
     notes = ["F1, mean ± standard deviation over seeds"]
     for test in sets:
         facts, code = test.facts, test.facts.details.get("language")
@@ -167,7 +148,7 @@ def _score_table(
         counts = f"{counted(facts.questions or 0, 'question')}{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
     headings = {"own_dev": "dev of the run", **{test.name: test.name for test in sets}}
-    return Table(title, columns, rows, [*notes, *missing_notes(missing, headings)])
+    return Table(title, columns, rows, [*notes, *effects.missing_notes(missing, headings)])
 
 
 def _test_table(
@@ -184,20 +165,21 @@ def _test_table(
         for label, sample in samples.systems.items():
             scores = samples.scores(label, test.measure)
             row: dict[str, Any] = {"set": test.name, "model": label, "seeds": len(sample.rows)}
-            row |= mean_figures("f1", scores) | interval_figures("f1", samples.interval(label, test.measure))
+            row |= effects.mean_figures("f1", scores)
+            row |= effects.interval_figures("f1", samples.interval(label, test.measure))
             row |= _transfer_figures(test, sample, scores.mean(1).tolist(), missing)
             rows.append(row)
         if baseline and baseline in samples.systems:
             own = {row["model"]: row for row in rows if row["set"] == test.name}
-            tested += [(own[row.name], row) for row in effects(samples, baseline, test.measure, None)]
+            tested += [(own[row.name], row) for row in effects.effects(samples, baseline, test.measure, None)]
     # Corrected over all sets together: each set is one more chance to find something.
-    for (row, _), difference in zip(tested, corrected([row for _, row in tested]), strict=True):
+    for (row, _), difference in zip(tested, effects.corrected([row for _, row in tested]), strict=True):
         row |= difference.figures
     columns: list[Column] = [text("set", "set"), text("model", "model"), number("seeds", "seeds", weight=-1)]
-    columns += [mean_column("f1", "F1", weight=3), interval_column("f1", weight=-1)]
+    columns += [effects.mean_column("f1", "F1", weight=3), effects.interval_column("f1", weight=-1)]
     columns.append(number("from_dev", "from dev", lambda drop: f"{drop:+.2f}", weight=1))
     if baseline:
-        columns += [*delta_columns("Δ"), P_VALUE, P_HOLM]
+        columns += [*effects.delta_columns("Δ"), effects.P_VALUE, effects.P_HOLM]
     contrasts = any(row["consistency"] is not None for row in rows)
     if contrasts:
         columns.append(number("consistency", "consistency", two_decimals))
@@ -227,7 +209,7 @@ def _test_table(
             for folder, record in system.runs
             if (split := test.split_in(record))
         ),
-        *missing_notes(missing, {column.key: column.heading for column in columns}),
+        *effects.missing_notes(missing, {column.key: column.heading for column in columns}),
     ]
     return Table(title, columns, rows, notes)
 
@@ -251,7 +233,7 @@ def _transfer_figures(
             values["consistency"][run] = _consistency(test.contrasts, exact)
         values["ece"][run] = ece(rows.confidence, rows.exact)
         values["aurc"][run] = None if risk is None else float(risk[n].mean())  # mean influence: the area
-    means = {key: values_of_all(key, own, missing) for key, own in values.items()}
+    means = {key: effects.values_of_all(key, own, missing) for key, own in values.items()}
     return {key: rounded(fmean(known)) if known else None for key, known in means.items()}
 
 
