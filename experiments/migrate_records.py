@@ -22,14 +22,13 @@ from typing import Any
 from qa_arch.config.compose import to_yaml
 from qa_arch.data.sources import local, open_passages
 from qa_arch.errors import DataError, QaArchError, RunError
-from qa_arch.files import read_json, read_yaml, write_atomic, write_json
+from qa_arch.files import file_hash, read_json, read_yaml, write_atomic, write_json
 from qa_arch.metrics.squad import score_questions
 from qa_arch.records import (
     DEV,
     QUESTIONS,
     RECORD,
     SCHEMA,
-    file_hash,
     parse_record,
     questions_folder,
     read_questions,

@@ -18,23 +18,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
+from qa_arch import files
 from qa_arch.config.check import FolderName, from_mapping, suggest
 from qa_arch.config.schema import Config, objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
-from qa_arch.files import (
-    LOCK,
-    PATIENCE,
-    file_hash,
-    hold,
-    holder,
-    is_unfinished,
-    json_text,
-    parse_json,
-    read_json,
-    remove,
-    replacing,
-    write_json,
-)
+from qa_arch.files import LOCK, PATIENCE, write_json
 from qa_arch.manifest import from_extras
 from qa_arch.types import Protocol, QuestionSet, rules_of
 
@@ -644,7 +632,7 @@ def changing(
     lock of a folder that is ``replaced`` as a whole lies beside it. RunError after ``patience`` seconds.
     """
     place, file = (folder.parent, folder.name) if replaced else (folder, "")
-    with hold(place, what, file=file, patience=patience):
+    with files.hold(place, what, file=file, patience=patience):
         yield read_record(folder) if (folder / RECORD).is_file() else None
 
 
@@ -662,8 +650,8 @@ def write_end(folder: str | Path, record: RunRecord) -> None:
     except QaArchError:
         path = Path(folder) / RECORD
         written = path.read_bytes() if path.is_file() else b"{}"
-        end = {**parse_json(written), "status": record.status, "error": record.error}
-        content = json_text(end, None).encode()
+        end = {**files.parse_json(written), "status": record.status, "error": record.error}
+        content = files.json_text(end, None).encode()
         # A longer file would need a block, which a full disk does not have.
         if len(content) > len(written):
             raise
@@ -684,7 +672,7 @@ def clear_run(folder: Path, keep: Collection[str] = ()) -> None:
 
     for path in sorted(folder.iterdir(), key=rank):
         if path.name not in keep:
-            remove(path)
+            files.remove(path)
 
 
 def read_record(folder: str | Path) -> RunRecord:
@@ -697,10 +685,10 @@ def read_record(folder: str | Path) -> RunRecord:
     path = path / RECORD if path.is_dir() else path
     if not path.exists():
         raise RunError(_missing_record(Path(folder)))
-    record = parse_record(read_json(path, "run it again or delete the folder"), path)
+    record = parse_record(files.read_json(path, "run it again or delete the folder"), path)
     # The kernel drops the lock of a process that died, even by a kill -9.
     # A copied record has no lock, and keeps its status.
-    stale = record.status == "running" and (path.parent / LOCK).exists() and not holder(path.parent)
+    stale = record.status == "running" and (path.parent / LOCK).exists() and not files.holder(path.parent)
     return replace(record, status="killed") if stale else record
 
 
@@ -719,12 +707,12 @@ def require_rows(folder: Path, record: RunRecord, split: str) -> None:
     if scored is None or not path.is_file():
         return
     try:
-        actual = file_hash(path)
+        actual = files.file_hash(path)
     except OSError as error:
         raise RunError(f"{path}: cannot be read ({error.strerror}); correct its permissions") from error
     if actual != scored:
         # Rows are written before the record: between the two a reader sees the new rows alone.
-        is_new = holder(run) is not None or read_record(run).rows.get(split) == actual
+        is_new = files.holder(run) is not None or read_record(run).rows.get(split) == actual
         remedy = "it is being scored again; repeat this" if is_new else score_again(run, record, split)
         raise RunError(f"{path}: are not the rows that the scores in {RECORD} belong to; {remedy}")
 
@@ -901,7 +889,7 @@ def _records_below(top: Path, paths: Iterable[Path]) -> list[Path]:
 
     def is_skipped(folder: Path) -> bool:
         inside = folder.name in (MODEL, WANDB) and (top / folder.parent / RECORD).is_file()
-        return inside or is_unfinished(folder)
+        return inside or files.is_unfinished(folder)
 
     return [path for path in sorted({*paths}) if not any(map(is_skipped, path.relative_to(top).parents))]
 
@@ -921,7 +909,7 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
 
     table = pa.table({name: _compact(name, pa.array(values)) for name, values in columns.items()})
     target = Path(folder) / QUESTIONS
-    with replacing(target) as path:
+    with files.replacing(target) as path:
         pq.write_table(
             table,
             path,
@@ -931,7 +919,7 @@ def write_questions(folder: str | Path, columns: Mapping[str, Sequence[Any]]) ->
             column_encoding=ENCODINGS,
             write_statistics=False,
         )
-        return file_hash(path)
+        return files.file_hash(path)
 
 
 def _compact(name: str, values: Any) -> Any:
