@@ -9,15 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import (
-    DEVICE,
-    add_options,
-    checkpoint_folder,
-    open_predictor,
-    refuse_options,
-    require_runs,
-    system_folder,
-)
+from qa_arch.cli import runs
+from qa_arch.cli.runs import DEVICE, add_options
 from qa_arch.data.answer_files import FORMATS, read_answers
 from qa_arch.data.sources import open_listed, usage
 from qa_arch.errors import ConfigError
@@ -73,25 +66,25 @@ def run(args: argparse.Namespace) -> int:
     if bool(args.sources) == bool(args.predictions):
         raise ConfigError("give either SOURCE, a checkpoint or runs, or the --predictions of another system")
     if args.sources:
-        refuse_options(args, _ANSWER_OPTIONS, "is for --predictions; qa-arch evaluate scores models")
+        runs.refuse_options(args, _ANSWER_OPTIONS, "is for --predictions; qa-arch evaluate scores models")
         return _adopt_model(args)
-    refuse_options(args, _MODEL_OPTIONS, "is for a checkpoint or for runs, not for --predictions")
+    runs.refuse_options(args, _MODEL_OPTIONS, "is for a checkpoint or for runs, not for --predictions")
     if not args.data or not args.name:
         raise ConfigError("--predictions: needs the --data that was answered, and a --name for tables")
     return _adopt_answers(args)
 
 
 def _adopt_model(args: argparse.Namespace) -> int:
-    require_runs(args.sources)
+    runs.require_runs(args.sources)
     first, *others = args.sources
     checkpoint = next(filter(names_checkpoint, args.sources), None)
     if checkpoint is not None and others:
         raise ConfigError(f"{checkpoint}: is a downloaded checkpoint; adopt it alone, then name its folder")
     if checkpoint is None:
-        refuse_options(args, ("set",), f"is for a downloaded checkpoint, and {first} is a run")
+        runs.refuse_options(args, ("set",), f"is for a downloaded checkpoint, and {first} is a run")
     if not args.calibration:
-        refuse_options(args, ("language",), "is that of --calibration, which is missing")
-        refuse_options(args, ("on_error",), "is for --calibration, which is missing")
+        runs.refuse_options(args, ("language",), "is that of --calibration, which is missing")
+        runs.refuse_options(args, ("on_error",), "is for --calibration, which is missing")
     from qa_arch.config.compose import compose, parse_sections
 
     changes = parse_sections(args.set)
@@ -103,14 +96,14 @@ def _adopt_model(args: argparse.Namespace) -> int:
     if args.folder:
         folder = Path(args.folder)
     elif checkpoint is not None:
-        folder = checkpoint_folder(checkpoint)
+        folder = runs.checkpoint_folder(checkpoint)
     else:
         name = args.name or label(args.sources, args.decode)
-        folder = system_folder(name, read_trained(first).seed)
+        folder = runs.system_folder(name, read_trained(first).seed)
     record, _ = adopt_model(
         args.sources,
         folder,
-        partial(open_predictor, args.sources, args, changes),
+        partial(runs.open_predictor, args.sources, args, changes),
         partial(watching, "fitting the null threshold", "rows"),
         name=args.name,
         decode=decode,
@@ -128,7 +121,7 @@ def _adopt_model(args: argparse.Namespace) -> int:
 def _adopt_answers(args: argparse.Namespace) -> int:
     file = Path(args.predictions)
     seed = args.seed or 0
-    default_folder = system_folder(args.name, seed)  # also checks the name
+    default_folder = runs.system_folder(args.name, seed)  # also checks the name
     folder = Path(args.folder or default_folder)
     options: Any = {"on_error": args.on_error or "raise", "language": args.language}
     questions = open_listed(args.data, name=DEV, use="scoring", **options)

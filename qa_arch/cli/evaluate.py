@@ -15,18 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qa_arch.cli.runs import (
-    DEVICE,
-    PERMISSION,
-    add_options,
-    checkpoint_folder,
-    keep_inputs,
-    null_threshold,
-    open_predictor,
-    print_scores,
-    refuse_options,
-    require_runs,
-)
+from qa_arch.cli import runs
+from qa_arch.cli.runs import DEVICE, PERMISSION, add_options
 from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError
@@ -69,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "abstain if null odds or no-answer probability exceed T (default for files: the official"
         f" {OFFICIAL_THRESHOLD}; with --run: also score at T)"
     )
-    add("--null-threshold", type=null_threshold, metavar="T", help=threshold)
+    add("--null-threshold", type=runs.null_threshold, metavar="T", help=threshold)
     add("--out", metavar="O", help="also write the scores to this file, as JSON")
     add = parser.add_argument_group("scoring prediction files").add_argument
     add("--predictions", metavar="P", help='JSON object: question id -> answer, "" = no answer')
@@ -107,13 +97,14 @@ def _say(line: str) -> None:
 
 
 def _score_files(args: argparse.Namespace) -> int:
-    refuse_options(args, _RUN_OPTIONS, "is for a trained run: give --run RUN with it (or see qa-arch adopt)")
+    reason = "is for a trained run: give --run RUN with it (or see qa-arch adopt)"
+    runs.refuse_options(args, _RUN_OPTIONS, reason)
     if not args.data or not args.predictions:
         raise ConfigError("give --data and --predictions, or --run RUN to score a trained run")
     families = {name: family for name, family in METRICS.items() if getattr(args, name.replace("-", "_"))}
     if METRICS and args.nbest and not families:
         raise ConfigError(f"--nbest is only used for perplexity: add --{', --'.join(METRICS)}")
-    keep_inputs(args, args.predictions, args.na_prob, args.nbest)
+    runs.keep_inputs(args, args.predictions, args.na_prob, args.nbest)
     questions = open_passages(args.data, use="scoring", language=args.language)
     protocol = questions.protocol
     _say(f"protocol: SQuAD {protocol} (from the data){rules_of(questions.language)}")
@@ -179,20 +170,20 @@ def _score_run(args: argparse.Namespace) -> int:
     from qa_arch.records import DEV, RECORD, read_record
 
     reason = "is for prediction files; --run writes predictions.json, which --predictions reads"
-    refuse_options(args, _FILE_OPTIONS, reason)
+    runs.refuse_options(args, _FILE_OPTIONS, reason)
     if args.train:
         reason = "cannot be combined with --train, which selects the set to score"
-        refuse_options(args, ("data", "final"), reason)
+        runs.refuse_options(args, ("data", "final"), reason)
     if not args.data:
-        refuse_options(args, ("language",), "is that of --data; the run's own sets keep theirs")
+        runs.refuse_options(args, ("language",), "is that of --data; the run's own sets keep theirs")
     _refuse_unused_experiments(args)
-    require_runs(args.run_folder)
-    keep_inputs(args)
+    runs.require_runs(args.run_folder)
+    runs.keep_inputs(args)
     source, *others = args.run_folder
     if others:
         raise ConfigError("--run: several runs are an ensemble; make it a run: qa-arch adopt RUN RUN")
     checkpoint = names_checkpoint(source)
-    folder = checkpoint_folder(source) if checkpoint else Path(source)
+    folder = runs.checkpoint_folder(source) if checkpoint else Path(source)
     scored_on = read_record(folder).scores if (folder / RECORD).is_file() else {}
     if checkpoint and (args.train or (not args.data and DEV not in scored_on)):
         raise ConfigError(
@@ -203,7 +194,7 @@ def _score_run(args: argparse.Namespace) -> int:
         from qa_arch.adopt import adopt_model
         from qa_arch.evaluation import Permission, evaluate_run
 
-    load, loaded = partial(open_predictor, [source], args), None
+    load, loaded = partial(runs.open_predictor, [source], args), None
     if checkpoint:
         _, loaded = adopt_model([source], folder, load, partial(watching, "fitting", "rows"))
     scored, split = evaluate_run(
@@ -217,13 +208,13 @@ def _score_run(args: argparse.Namespace) -> int:
         null_threshold=args.null_threshold,
         trust=args.trust,
     )
-    print_scores(scored, split, args)
+    runs.print_scores(scored, split, args)
     return 0
 
 
 def _refuse_unused_experiments(args: argparse.Namespace) -> None:
     if not args.final:
-        refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
+        runs.refuse_options(args, ("experiments",), "is for --final, which registration and log belong to")
 
 
 # Runs of recipes ----------------------------------------------------------------------------------
@@ -249,13 +240,13 @@ def _score_recipe(args: argparse.Namespace) -> int:
     from qa_arch.records import DEV, read_trained
 
     _refuse_unused_experiments(args)
-    keep_inputs(args)
+    runs.keep_inputs(args)
     folder, record = Path(args.run_folder), read_trained(args.run_folder)
     config = run_config(record.config)
     if (entry := recipe_of(config.model)) is None:
         raise RunError(f"{folder}: finds spans; score it with qa-arch evaluate --run")
     with gc_disabled():
-        from qa_arch.evaluation import Permission, score_opened, open_permitted
+        from qa_arch.evaluation import Permission, open_permitted, score_opened
 
         recipe, source = entry.load(), import_module(entry.data)
     permission = Permission(args.final, args.experiments, args.allow_overlap)
@@ -275,7 +266,7 @@ def _score_recipe(args: argparse.Namespace) -> int:
         folder,
         record,
         opened,
-        partial(open_predictor, [args.run_folder], args),
+        partial(runs.open_predictor, [args.run_folder], args),
         partial(watching, "predicting", "rows"),
         permission=permission,
         data=args.data,
@@ -283,5 +274,5 @@ def _score_recipe(args: argparse.Namespace) -> int:
         heuristics=heuristics,
         facts_of=recipe.facts_of,
     )
-    print_scores(scored, split, args)
+    runs.print_scores(scored, split, args)
     return 0

@@ -12,16 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from qa_arch.cli.runs import (
-    DEVICE,
-    RUN_HELP,
-    add_answer_options,
-    add_options,
-    add_questions,
-    open_reader,
-    refuse_options,
-    require_runs,
-)
+from qa_arch.cli import runs
+from qa_arch.cli.runs import DEVICE, RUN_HELP, add_options
 from qa_arch.config.target import require_packages
 from qa_arch.data.sources import open_listed
 from qa_arch.errors import ConfigError, RunError
@@ -42,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = "example: qa-arch predict runs/squad2/bert-s13 --data questions.jsonl --out answers.jsonl"
     add = parser.add_argument
     add("run_folder", metavar="RUN", nargs="+", help=f"{RUN_HELP}; several runs are an ensemble")
-    add_questions(parser)
+    runs.add_questions(parser)
     out = (
         "folder for predictions, n-best and null odds; or FILE.jsonl, or - for standard output, with one"
         " answer per line, if --data is a file of JSON lines or - (docs/asking.md)"
@@ -51,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--batch-size", type=int, metavar="N", help="windows in one forward pass (default: the run's)")
     add_options(parser, "--on-error", "--null-threshold", "--max-question", *DEVICE)
     group = parser.add_argument_group("JSON lines", "options for --out FILE.jsonl")
-    add_answer_options(group)
+    runs.add_answer_options(group)
     add = group.add_argument
     if_exists = (
         "what to do if FILE.jsonl or a part of it exists (default: resume, which continues an unfinished file"
@@ -75,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     Query("question", ("text",), **options)  # rejects options out of range before anything is read
     if args.on == "ray":
         require_packages("ray", "--on ray")
-    require_runs(args.run_folder)
+    runs.require_runs(args.run_folder)
     if args.out == "-" or args.out.endswith((".jsonl", ".ndjson")):
         return _json_lines(args, options)
     if Path(args.out).suffix.lower() in FILES:
@@ -83,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.if_exists == "resume":
         raise ConfigError("--if-exists resume is for JSON lines; a folder takes replace or fail")
     json_options = ("top_k", "max_answer_tokens", "on", "actors")
-    refuse_options(args, json_options, "is for JSON lines: give --out FILE.jsonl")
+    runs.refuse_options(args, json_options, "is for JSON lines: give --out FILE.jsonl")
     return _official_files(args)
 
 
@@ -100,7 +92,7 @@ def _official_files(args: argparse.Namespace) -> int:
             f"{args.out}: holds predictions already; --if-exists replace replaces them, or name another --out"
         )
     questions = open_listed(args.data, on_error=args.on_error, use="answering")
-    predictor = open_reader(args.run_folder, args)
+    predictor = runs.open_reader(args.run_folder, args)
     threshold = args.null_threshold
     if threshold is None:
         threshold = threshold_on(questions, predictor.null_threshold)
@@ -147,7 +139,7 @@ def _json_lines(args: argparse.Namespace, options: dict[str, Any]) -> int:
 
 def load_answering(args: argparse.Namespace, options: dict[str, Any]) -> Callable[[Part], AnsweredPart]:
     """Load the model in this process and return a function that answers a part with it."""
-    reader = open_reader(args.run_folder, args)
+    reader = runs.open_reader(args.run_folder, args)
     if args.batch_size is not None:
         config = reader.config
         trainer = replace(config.trainer, eval_batch_size=args.batch_size)

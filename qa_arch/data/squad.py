@@ -21,21 +21,8 @@ from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qa_arch.data.files import (
-    TABLES,
-    Format,
-    Lines,
-    OnError,
-    Paths,
-    Use,
-    as_list,
-    csv_rows,
-    expand,
-    json_lines,
-    load,
-    read_text,
-    table_rows,
-)
+from qa_arch.data import files
+from qa_arch.data.files import TABLES, Format, Lines, OnError, Paths, Use
 from qa_arch.data.question_sets import (
     Questions,
     RawQuestion,
@@ -189,21 +176,21 @@ def read(
     of these. ``name`` defaults to the file names. Raises DataError for the first fault; with
     ``on_error="skip"`` faulty questions are listed in ``skipped``, and only faults of a whole file raise.
     """
-    files = (_read_file(path, use, mrqa) for path in expand(paths))
+    questions = (_read_file(path, use, mrqa) for path in files.expand(paths))
     ending = re.compile(r"\.(jsonl?|ndjson|[ct]sv|parquet|arrow)(\.gz)?$")
-    stems = "+".join(ending.sub("", Path(path).name) for path in as_list(paths))
-    return build(name or stems, files, on_error, use)
+    stems = "+".join(ending.sub("", Path(path).name) for path in files.as_list(paths))
+    return build(name or stems, questions, on_error, use)
 
 
 def _read_file(path: Path, use: Use, mrqa: bool) -> tuple[str, bool, Questions]:
     """``questions_in`` a file."""
     if mrqa:
-        value: Any = json_lines(path, read_text(path))
+        value: Any = files.json_lines(path, files.read_text(path))
     elif path.suffix in TABLES:
-        value = table_rows(path)
+        value = files.table_rows(path)
     else:
         is_table = path.name.removesuffix(".gz").endswith((".csv", ".tsv"))
-        value = Lines(_csv_records(path, use)) if is_table else load(path)
+        value = Lines(_csv_records(path, use)) if is_table else files.load(path)
     first = value[0][1] if isinstance(value, Lines) and value else None
     # MRQA's first line, whatever the file is called.
     if mrqa or (isinstance(first, dict) and first.keys() == {"header"}):
@@ -260,7 +247,9 @@ def _csv_records(path: Path, use: Use) -> Iterator[tuple[int, dict[str, Any]]]:
     unanswerable question. In other columns an empty cell is a missing field. Raises DataError.
     """
     needed = [name for name in _CSV if name != "answers" or use != "answering"]
-    for line, row in csv_rows(path, read_text(path), needed, f"the columns are {', '.join(_CSV)}, starts"):
+    for line, row in files.csv_rows(
+        path, files.read_text(path), needed, f"the columns are {', '.join(_CSV)}, starts"
+    ):
         record: dict[str, Any] = {name: cell for name, cell in row.items() if cell or name in _CSV}
         # A cell may be a plain text, a JSON list, a hub set's dictionary, or any of them as Python prints it.
         if "answers" in row:
