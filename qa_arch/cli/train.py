@@ -73,23 +73,10 @@ def run(args: argparse.Namespace) -> int:
         return multirun(args.overrides, args.trust, args.config_dir, dry=args.dry_run)
     planned = _plan(args)
     refuse_without_effect(args.overrides, [job.config for job in planned])
-    missing: list[QaArchError] | None = [] if args.dry_run else None
-    jobs.check(planned, missing=missing)
-    if missing is not None:
-        from qa_arch.config.compose import to_yaml
-
-        print("---\n".join(to_yaml(job.raw) for job in planned), end="", flush=True)  # before the log
-        for job in planned:
-            log.info("%s: %s", job.folder, _brief(job.config))
-    trainer, given = planned[0].config.trainer, "trainer.epochs" in map(key_of, args.overrides)
-    if trainer.max_steps > 0 and trainer.epochs and given:
-        log.warning(
-            "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
-            trainer.max_steps,
-            trainer.epochs,
-        )
-    if missing is not None:
-        return report_missing(missing)
+    if args.dry_run:
+        return _dry_run(planned, args.overrides)
+    jobs.check(planned)
+    _warn_of_max_steps(planned, args.overrides)
     if launch is not None and launch.rank:
         logging.getLogger("qa_arch").setLevel(logging.WARNING)
         jobs.follow(planned[0])
@@ -98,6 +85,30 @@ def run(args: argparse.Namespace) -> int:
     records = [jobs.train(job, log_errors=log_errors) for job in planned]
     _print_results(planned, records, compared=bool(args.models))
     return 0 if all(record.status == "ok" for record in records) else 1
+
+
+def _dry_run(planned: Sequence[Job], overrides: Sequence[str]) -> int:
+    """Check the jobs, and print their configs and what would stop them on this machine; the exit code is that
+    of training."""
+    from qa_arch.config.compose import to_yaml
+
+    missing: list[QaArchError] = []
+    jobs.check(planned, missing=missing)
+    print("---\n".join(to_yaml(job.raw) for job in planned), end="", flush=True)  # before the log
+    for job in planned:
+        log.info("%s: %s", job.folder, _brief(job.config))
+    _warn_of_max_steps(planned, overrides)
+    return report_missing(missing)
+
+
+def _warn_of_max_steps(planned: Sequence[Job], overrides: Sequence[str]) -> None:
+    trainer = planned[0].config.trainer
+    if trainer.max_steps > 0 and trainer.epochs and "trainer.epochs" in map(key_of, overrides):
+        log.warning(
+            "trainer.max_steps=%d may end training before epoch %d; trainer.max_steps=-1 sets no limit",
+            trainer.max_steps,
+            trainer.epochs,
+        )
 
 
 def _plan(args: argparse.Namespace) -> list[Job]:
