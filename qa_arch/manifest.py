@@ -76,6 +76,8 @@ class Recipe:
     a command of ``cli.evaluate`` ``open_set(config, source, name="")``."""
     encoder: bool = False
     """Whether its models have an encoder, which its runs save for others to start from."""
+    unread: Collection[str] = ()
+    """Settings, or sections (``decode.*``), that it does not read, and that are refused if typed."""
 
     def load(self) -> Any:
         """Import the module."""

@@ -644,16 +644,20 @@ def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -
     for word in () if "debug" in typed else overrides:
         if key_of(word) == "distillation.teacher" and "distillation.soft_targets" in typed:  # 0: a control
             continue
-        reasons = [own.get(key_of(word)) for own in unread]
-        if all(reasons) and not word.endswith("=null"):
+        key = key_of(word)
+        reasons = [own.get(key) or own.get(f"{key.partition('.')[0]}.*") for own in unread]
+        if all(reasons) and not word.endswith(("=null", "=none")):
             raise ConfigError(f"{word}: has no effect, as {reasons[0]}; leave it out")
 
 
 def _without_effect(config: Config) -> dict[str, str]:
     """Setting, or group of settings, that is not read -> why not."""
     data, encoder, unread = config.data, config.encoder, dict[str, str]()
-    if recipe_of(config.model) is not None:  # which may read settings for other things
-        return unread
+    if (recipe := recipe_of(config.model)) is not None:
+        if data.calibration:
+            held = ("data.hold_out_articles", "data.hold_out_share")
+            unread |= dict.fromkeys(held, f"data.calibration={data.calibration} is given")
+        return unread | dict.fromkeys(recipe.unread, f"models of task {config.model['task']} do not read it")
     if not config.glove.use:
         unread |= dict.fromkeys(GLOVE_ONLY, "no word vectors are read (glove.use=false)")
     if encoder.init == "random" and encoder.family == "words":

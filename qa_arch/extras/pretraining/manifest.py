@@ -55,6 +55,7 @@ RECIPE = Recipe(
     objective="token_accuracy",
     data=f"{__package__}.corpus",
     encoder=True,
+    unread=("calibration.*", "data.language", "data.on_error", "decode.*", "glove.*"),
 )
 EXTRA = Extra(
     "pretraining",

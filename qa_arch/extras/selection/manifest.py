@@ -37,6 +37,10 @@ def _recipe(loss: str) -> Recipe:
         " --data SOURCE",
         objective="accuracy",
         data=f"{_HERE}.sets",
+        unread=(
+            *("calibration.*", "data.language", "decode.*", "encoder.*"),
+            *("features.max_length", "features.stride", "features.max_question"),
+        ),
     )
 
 

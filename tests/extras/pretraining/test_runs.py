@@ -378,6 +378,9 @@ def test_attention_of_the_decoder_is_inspected(run_of, qa_arch):
         ("compare RUN COPY --split calibration", "finds no spans"),
         ("evaluate --run RUN --data demo.json", "score it: qa-arch pretrain evaluate"),
         ("train model=bert debug=fast encoder.name=RUN", "encoder.init=pretrained"),
+        ("train model=pretrain/mlm data.on_error=skip", "as models of task masked_lm do not read it"),
+        ("train model=pretrain/causal glove=6b_50d", "glove=6b_50d: has no effect"),
+        ("train model=pretrain/mlm data.hold_out_share=0.1", "data.calibration=squad:synthetic:calibration"),
     ],
 )
 def test_commands_refuse_unusable_texts_and_runs(qa_arch, run_of, spans, tmp_path, arguments, message):

@@ -100,6 +100,12 @@ def test_incompatible_arguments_are_refused(
     assert (tmp_path / "file").read_text() == "Who?\tWho?\n"
 
 
+@pytest.mark.parametrize("typed", ["encoder=minilm", "encoder.freeze=all", "decode=greedy"])
+def test_setting_of_span_models_has_no_effect_on_a_ranking(qa_arch, typed):
+    code, _, err = qa_arch("train", "--dry-run", "model=qa_lstm/h", "glove=none", typed)
+    assert (code, f"{typed}: has no effect, as models of task selection do not read it" in err) == (2, True)
+
+
 def test_predictor_ranks_candidates_and_compares_questions(selecting):
     predictor = package.load_predictor(selecting, device="cpu")
     candidates = ["It rains.", "Ada wrote the song in 1971.", "It rains."]
