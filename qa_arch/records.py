@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from qa_arch import files
-from qa_arch.config.check import FolderName, from_mapping, suggest
+from qa_arch.config.check import FolderName, Range, from_mapping, suggest
 from qa_arch.config.schema import Config, objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.files import LOCK, PATIENCE, write_json
@@ -317,7 +317,7 @@ class Confidence:
     """Calibration of scores to the probability that an answer is right (``metrics.abstention``)."""
 
     method: Literal["temperature"]
-    value: float
+    value: Annotated[float, Range(0, above=True)]
     fitted_on: str
     """A split."""
 

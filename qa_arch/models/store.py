@@ -84,6 +84,7 @@ def open_tokenizer(encoder: str, *, setting: str = "encoder.name") -> PreTrained
             tokenizer = retried(
                 lambda: transformers.AutoTokenizer.from_pretrained(**place(encoder), trust_remote_code=False)
             )
+            _require_no_panic(tokenizer)
     except Exception as error:  # a damaged tokenizer.json can raise anything, a missing package ImportError
         without_hub = WITHOUT_HUB.get(encoder, "give a local folder with a tokenizer.json")
         raise UnavailableError(
@@ -219,7 +220,21 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
     if not (path / "tokenizer.json").is_file():
         raise RunError(f"{path}: holds no tokenizer.json; the run is incomplete, train it again")
     with _damaged(path / "tokenizer.json"):
-        return PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(path, local_files_only=True)
+        _require_no_panic(tokenizer)
+        return tokenizer
+
+
+def _require_no_panic(tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise ValueError if the tokenizer's library panics at a pair, past every ``except Exception``: a file
+    may name special tokens that it does not have."""
+    try:
+        tokenizer("a", "b")
+    except BaseException as error:
+        if type(error).__name__ == "PanicException":
+            raise ValueError(str(error)) from error
+        if not isinstance(error, Exception):
+            raise
 
 
 def load_encoder(folder: Path) -> AnyEncoder:

@@ -152,6 +152,28 @@ def test_damaged_model_file_is_named(copied, name, content):
         qa_arch.load(copied)
 
 
+def test_tokenizer_at_which_its_library_panics_is_named(copied):
+    """It names special tokens that it does not have; a panic passes ``except Exception``."""
+    file = copied / "model/tokenizer/tokenizer.json"
+    content = json.loads(file.read_text())
+    content["post_processor"]["special_tokens"] = {}
+    file.write_text(json.dumps(content))
+    with pytest.raises(RunError, match=r"tokenizer\.json: is damaged \(.*no entry found"):
+        qa_arch.load(copied)
+    # Other classes of the library write their special tokens themselves.
+    (file.parent / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(UnavailableError, match=r"no tokenizer for .*no entry found"):
+        store.open_tokenizer(str(file.parent))
+
+
+@pytest.mark.parametrize("temperature", [0, -1.0])
+def test_temperature_that_makes_no_probabilities_is_refused(copied, temperature):
+    confidence = {"method": "temperature", "value": temperature, "fitted_on": "calibration"}
+    change_record(copied, confidence=confidence)
+    with pytest.raises(RunError, match=r"run\.json: confidence\.value: .* must be > 0"):
+        qa_arch.load(copied)
+
+
 @pytest.mark.parametrize(
     ("file", "options", "error", "message"),
     [
