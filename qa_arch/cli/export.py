@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 
 from qa_arch import hub
-from qa_arch.cli.runs import add_options, open_reader, require_runs
+from qa_arch.cli.runs import add_options, require_runs
+from qa_arch.config.find import use_config_dir
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
 from qa_arch.terminal import watching
@@ -42,8 +43,11 @@ def run(args: argparse.Namespace) -> int:
     require_runs([args.run_folder])
     if args.push:  # before a model is loaded
         hub.require_upload(args.push, dry=args.dry_run)
-    loading = {**vars(args), "device": "cpu", "precision": "fp32"}  # --precision is that of the graph
-    predictor, out = open_reader([args.run_folder], argparse.Namespace(**loading)), Path(args.out)
+    use_config_dir(args.config_dir, args.trust)
+    from qa_arch.qa.loading import load
+
+    # In fp32: --precision is that of the graph.
+    predictor, out = load(args.run_folder, device="cpu", trust=args.trust), Path(args.out)
     if "onnx" in predictor.library:
         raise ConfigError(f"{args.run_folder}: is a graph, or holds one; export the runs that were trained")
     from qa_arch.export import sizes

@@ -189,9 +189,15 @@ def open_predictor(folders: Sequence[str], args: argparse.Namespace, settings: S
     use_config_dir(args.config_dir, args.trust)
     with gc_disabled():
         from qa_arch.qa.loading import load_predictor
-    return load_predictor(
+    predictor = load_predictor(
         folders, device=args.device, precision=args.precision, trust=args.trust, settings=settings
     )
+    if args.precision not in (None, predictor.precision):  # fp32, which Python does not tell from its default
+        raise ConfigError(
+            f"{folders[0]}: was exported in {predictor.precision}, which is fixed; leave out --precision"
+            f" {args.precision}, or export the run again with it"
+        )
+    return predictor
 
 
 def open_reader(folders: Sequence[str], args: argparse.Namespace) -> Reader:

@@ -188,9 +188,16 @@ def test_damaged_folder_is_refused_by_file(damage, message, exported, tmp_path):
         qa_arch.load(folder)
 
 
-def test_precision_of_a_graph_is_fixed(exported):
+def test_precision_of_a_graph_is_fixed(exported, qa_arch, tmp_path):
     with pytest.raises(ConfigError, match="exported in fp32, which is fixed"):
         load_predictor(exported("bert"), precision="bf16")
+    folder = shutil.copytree(exported("bert"), tmp_path / "int8")
+    change_json(folder / DESCRIPTION, precision="int8")
+    assert load_predictor(folder).precision == "int8"  # fp32 is the default of Python
+    asked = ("ask", folder, "--question", "Who?", "--context", "Ada.", "--precision")
+    assert qa_arch(*asked, "int8")[0] == 0
+    code, _, err = qa_arch(*asked, "fp32")
+    assert (code, "exported in int8, which is fixed; leave out --precision fp32" in err) == (2, True)
 
 
 def test_graph_contains_no_local_path(exported):
