@@ -378,10 +378,11 @@ def pretrained_run(name: str) -> tuple[Path, RunRecord] | None:
     record, word = read_record(folder), shlex.quote(str(folder))
     recipe = recipe_of(record.config.get("model", {}))
     if recipe is None or not recipe.encoder:
-        task = record.setting("model", "task")
+        task, is_random = record.setting("model", "task"), record.setting("encoder", "init") == "random"
+        own = None if is_random else record.setting("encoder", "name")
         raise ConfigError(
             f"encoder.name: {folder} is a run of task {task}, not a pre-training run; name one, or the"
-            f" encoder that this run started from ({record.setting('encoder', 'name') or 'a random one'})"
+            f" encoder that this run started from ({own or 'a random one'})"
         )
     if record.status != "ok":
         raise ConfigError(
