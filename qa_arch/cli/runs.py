@@ -11,7 +11,7 @@ import logging
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,11 +45,19 @@ def null_threshold(text: str) -> float:
     return value
 
 
-def page_file(text: str) -> str:
-    """Parse the name of a page to write, which is that of no record and hardly of data (``keep_inputs``)."""
-    if Path(text).suffix.lower() not in (".html", ".htm"):
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in .html")
-    return text
+def named(*endings: str) -> Callable[[str], str]:
+    """Parser of the name of a file to write, which must end as what is written."""
+
+    def parse(text: str) -> str:
+        if Path(text).suffix.lower() not in endings:
+            raise argparse.ArgumentTypeError(f"{text!r} does not end in {endings[0]}")
+        return text
+
+    return parse
+
+
+page_file = named(".html", ".htm")
+"""The name of a page, which is that of no record and hardly of data (``keep_inputs``)."""
 
 
 OPTIONS: dict[str, dict[str, Any]] = {

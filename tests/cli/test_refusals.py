@@ -43,7 +43,7 @@ REFUSED = [
     ("evaluate --run run --out run/predictions.json", 2, "overwrite what is read; name another file"),
     ("report run --data dev.json --out ./dev.json", 2, "'./dev.json' does not end in .html"),
     ("inspect run --data dev.json --id x --html dev.json", 2, "'dev.json' does not end in .html"),
-    ("data synthetic --articles 1 --out ..", 2, "..: already exists and was not changed"),
+    ("data synthetic --articles 1 --out questions.csv", 2, "'questions.csv' does not end in .json"),
     ("data synthetic --articles 1 --out dev.json", 2, "dev.json: already exists and was not changed"),
     (
         "stats --data data/none.json",
