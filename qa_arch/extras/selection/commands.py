@@ -70,21 +70,24 @@ def add_paraphrase_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--threshold",
         type=float,
-        default=0.5,
         metavar="T",
-        help="minimum cosine of a paraphrase (default: 0.5)",
+        help="minimum cosine of a paraphrase, in the scores of labelled pairs (default: 0.5)",
     )
     add_options(parser, *DEVICE, "--format", "--json")
 
 
 def run_paraphrase(args: argparse.Namespace) -> int:
     """Print or write the cosine of each pair; with labels, print the scores."""
-    if not -1 <= args.threshold <= 1:
+    threshold = 0.5 if args.threshold is None else args.threshold
+    if not -1 <= threshold <= 1:
         raise ConfigError(f"--threshold {args.threshold:g}: a cosine is from -1 to 1")
     if read_trained(args.run_folder).setting("model", "task") != "selection":
         raise RunError(f"{args.run_folder}: does not compare questions; name a run of model=qa_lstm/...")
     keep_inputs(args, args.pairs)
     pairs = read_pairs(args.pairs)
+    labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
+    if args.threshold is not None and not labels:
+        raise ConfigError(f"--threshold: {args.pairs} has no labels to score; leave it out, or add 0 or 1")
     predictor = open_predictor([args.run_folder], args)
     with watching("comparing", "questions") as watch:
         cosines = predictor.similarities([(p.first, p.second) for p in pairs], watch=watch)
@@ -96,11 +99,10 @@ def run_paraphrase(args: argparse.Namespace) -> int:
     else:
         cosine = number("cosine", "cosine", "{:.3f}".format)
         tables.append(Table("Pairs", [cosine, text("first", "first"), text("second", "second")], rows))
-    labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
     if labels:
         from qa_arch.extras.selection.recipe import paraphrase_scores
 
-        scores = paraphrase_scores(cosines, labels, args.threshold)
+        scores = paraphrase_scores(cosines, labels, threshold)
         formats = {"threshold": two_decimals}
         columns = [Column(key, key.replace("_", " "), format=formats.get(key, plain)) for key in scores]
         note = "in percent; oracle accuracy: at the threshold that is best for these labels, an upper bound"

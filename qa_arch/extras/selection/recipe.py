@@ -350,6 +350,12 @@ class Selected:
     score: float
 
 
+def _require_texts(name: str, texts: Any) -> None:
+    """Raise ConfigError for a text in place of several, which is a sequence of its characters."""
+    if isinstance(texts, str):
+        raise ConfigError(f"{name}: must be a list of strings, not str")
+
+
 class SelectionPredictor:
     """Ranks candidates (call it), compares questions (``similarity``) or classifies them (``classify``)."""
 
@@ -379,6 +385,7 @@ class SelectionPredictor:
     def __call__(self, question: str, candidates: Sequence[str]) -> list[Selected]:
         """Candidates sorted by score, ties in input order; empty for a blank question."""
         self._require("selection")
+        _require_texts("candidates", candidates)
         question_words = words(question)
         if not question_words or not candidates:
             return []
@@ -411,6 +418,7 @@ class SelectionPredictor:
     def classify(self, questions: Sequence[str], *, watch: Watch | None = None) -> list[str]:
         """Most probable class (``MAIN:sub``) of each question, in order."""
         self._require("classification")
+        _require_texts("questions", questions)
         unlabelled = class_set("questions", [(None, text) for text in questions])
         return [CLASSES[int(np.argmax(scores))] for scores in self.rank(unlabelled, watch=watch)]
 

@@ -8,7 +8,7 @@ import qa_arch as package
 from qa_arch.cli.main import main
 from qa_arch.data.answer_files import read_types
 from qa_arch.data.synthetic import named
-from qa_arch.errors import RunError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.extras.selection.sets import CLASSES
 from qa_arch.records import find_runs, read_record
 from qa_arch.results.columns import runs_table
@@ -123,6 +123,13 @@ def test_predictor_ranks_candidates_and_compares_questions(selecting):
     assert predictor.similarities(pairs) == pytest.approx([predictor.similarity(*pair) for pair in pairs])
     with pytest.raises(RunError, match="trained for task selection, not classification"):
         predictor.classify([first])
+    with pytest.raises(ConfigError, match="candidates: must be a list of strings, not str"):
+        predictor(first, second)
+
+
+def test_single_question_is_not_classified_by_letters(classifying):
+    with pytest.raises(ConfigError, match="questions: must be a list of strings, not str"):
+        package.load_predictor(classifying, device="cpu").classify("Who?")
 
 
 def test_paraphrase_command_scores_labelled_pairs(selecting, qa_arch, tmp_path):
@@ -144,6 +151,8 @@ def test_paraphrase_command_scores_labelled_pairs(selecting, qa_arch, tmp_path):
     lines = [line.split("\t") for line in out.read_text().splitlines()]
     assert [tuple(line[1:]) for line in lines] == asked
     assert [float(line[0]) for line in lines] == pytest.approx(cosines, abs=1e-6)
+    code, _, error = qa_arch("paraphrase", selecting, "--pairs", file, "--threshold", "0.9")
+    assert (code, "pairs.tsv has no labels to score; leave it out" in error) == (2, True)
 
 
 @pytest.mark.slow
