@@ -136,9 +136,11 @@ def _brief(config: Config) -> str:
     """The settings to look at before a run starts."""
     trainer, data, optim = config.trainer, config.data, config.optim
     articles, share = data.hold_out_articles, data.hold_out_share
-    held_out = counted(articles, "training article") if articles else f"{share:.0%} of the training questions"
+    held_out = f"{share:.0%} of the training questions" if share else "nothing"
+    if articles:
+        held_out = counted(articles, "training article")
     return (
-        f"{config.model.get('name')} on {config.encoder.title}, {data.train} to {data.dev or 'no dev set'},"
+        f"{config.title}, {data.train} to {data.dev or 'no dev set'},"
         f" calibrated on {data.calibration or held_out},"
         f" {counted(trainer.epochs, 'epoch')} of batch {trainer.batch_size} x {trainer.accumulate},"
         f" optim.lr={optim.lr:g} optim.head_lr={optim.head_lr or optim.lr:g} seed={config.seed}"
@@ -197,8 +199,6 @@ def run_params(args: argparse.Namespace) -> int:
 
     rows = [{"model": name, "parameters": n} for name, n in counts["blocks"].items()]
     rows += [{"model": name, "parameters": counts[name]} for name in ("total", "trainable", "word_vectors")]
-    title = f"{config.model.get('name')} on {config.encoder.title}"
-    print_table(
-        Table(title, [text("model", "block"), *select_columns(["parameters"])], rows, notes=counts["notes"])
-    )
+    columns = [text("model", "block"), *select_columns(["parameters"])]
+    print_table(Table(config.title, columns, rows, notes=counts["notes"]))
     return 0

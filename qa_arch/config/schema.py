@@ -405,6 +405,18 @@ class Config:
     """Folder of a finished run of spans, whose model is trained on and whose settings hold where the command
     line chooses no others; None: a new model."""
 
+    @property
+    def has_encoder(self) -> bool:
+        """Whether the model reads the section ``encoder``."""
+        recipe = recipe_of(self.model)
+        return recipe is None or recipe.encoder
+
+    @property
+    def title(self) -> str:
+        """Name of the model and, if it has one, of its encoder."""
+        name = str(self.model.get("name"))
+        return f"{name} on {self.encoder.title}" if self.has_encoder else name
+
 
 @dataclass(frozen=True)
 class SweepSettings:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from qa_arch.config.schema import Config, EncoderSettings, recipe_of
+from qa_arch.config.schema import Config, EncoderSettings
 from qa_arch.config.target import TRUSTED, accepts, arguments, locate, source_line
 from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
 from qa_arch.features import tokenizers
@@ -122,8 +122,8 @@ def require_window(config: Config, encoder: AnyEncoder) -> None:
 
 def check_encoder(config: Config) -> None:
     """Raise ConfigError for settings that a pretrained encoder lacks, if it is known without the hub."""
-    name, recipe = str(config.encoder.name), recipe_of(config.model)
-    if config.encoder.init != "pretrained" or not (recipe is None or recipe.encoder):
+    name = str(config.encoder.name)
+    if config.encoder.init != "pretrained" or not config.has_encoder:
         return
     if known_config(name) is not None or Path(resolve(name)).is_dir():
         with torch.device("meta"):

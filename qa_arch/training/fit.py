@@ -144,7 +144,8 @@ def start_process(config: Config) -> Config:
     """Free the memory of a process that trains, seed it, and return ``config`` with ``resolve``d settings."""
     reset_peak_memory()
     seed_everything(config.seed)
-    if config.encoder.init == "random" and config.encoder.layers and not config.init_from:
+    is_new = config.encoder.init == "random" and not config.init_from
+    if is_new and config.encoder.layers and config.has_encoder:
         log.info("encoder: %s", config.encoder.title)
     settings = resolve(config.trainer)
     if config.optim.name != "adamw":  # the only one with 8-bit states

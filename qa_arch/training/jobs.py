@@ -424,9 +424,9 @@ def _encoders(config: Config) -> list[str]:
     """Folder or hub id of the encoder, or of the tokenizer of a random one, that the run reads, if any."""
     from qa_arch.nn.encoder_configs import resolve
 
-    encoder, recipe = config.encoder, recipe_of(config.model)
+    encoder = config.encoder
     name = encoder.name if encoder.init == "pretrained" else encoder.tokenizer
-    reads_none = name is None or config.init_from or (recipe is not None and not recipe.encoder)
+    reads_none = name is None or config.init_from or not config.has_encoder
     return [] if reads_none else [resolve(str(name))]
 
 

@@ -106,6 +106,12 @@ def test_setting_of_span_models_has_no_effect_on_a_ranking(qa_arch, typed):
     assert (code, f"{typed}: has no effect, as models of task selection do not read it" in err) == (2, True)
 
 
+def test_ranking_is_not_said_to_be_on_an_encoder(qa_arch, caplog):
+    small = ("model=qa_lstm/h", "glove=none", "data=demo", "data.calibration=null")
+    assert qa_arch("train", "--dry-run", *small)[0] == 0
+    assert ": qa_lstm_h, synthetic:train to synthetic:dev, calibrated on nothing, " in caplog.text
+
+
 def test_predictor_ranks_candidates_and_compares_questions(selecting):
     predictor = package.load_predictor(selecting, device="cpu")
     candidates = ["It rains.", "Ada wrote the song in 1971.", "It rains."]
