@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
@@ -189,8 +188,10 @@ def _ask(args: argparse.Namespace) -> int:
         )
     predictor = open_predictor([args.run_folder], args)
     if predictor.config.model["task"] == "denoising":
+        from qa_arch.extras.pretraining.recipe import perplexity
+
         (texts,) = predictor.write(predictor.batch(args.text), args.top_k)
-        rows = [{"text": predictor.decode(text.ids), "perplexity": math.exp(-text.score)} for text in texts]
+        rows = [{"text": predictor.decode(text.ids), "perplexity": perplexity(-text.score)} for text in texts]
         columns = [text("text", "text"), number("perplexity", "perplexity by token", two_decimals)]
         print_table(Table(args.text, columns, rows), form=args.format)
         return 0

@@ -290,6 +290,11 @@ class OutputCollector(RowCollector):
         self.parts += zip(batch.index.tolist(), blocks, strict=True)
 
 
+def perplexity(loss: float) -> float:
+    """exp of a loss in nats; inf where that overflows, at 710."""
+    return math.exp(loss) if loss < 700 else math.inf
+
+
 def language_scores(
     blocks: Collection[BlockScores], predictions: int | None, text_bytes: int
 ) -> dict[str, float | int]:
@@ -312,7 +317,7 @@ def language_scores(
     loss = math.fsum(block.loss for block in blocks) / tokens
     scores: dict[str, float | int] = {
         "loss": loss,
-        "perplexity": math.exp(loss) if loss < 700 else math.inf,  # exp overflows at 710
+        "perplexity": perplexity(loss),
         "token_accuracy": 100 * sum(block.right for block in blocks) / tokens,
         "bits_per_byte": loss / math.log(2) * (predictions or tokens) / text_bytes,
         "targets": tokens,
@@ -387,7 +392,7 @@ def writing_scores(predictor: LanguagePredictor, table: LanguageTable) -> dict[s
     copies = [text.ids[:-1] == gold for (_, text), gold in zip(written(clean), golds, strict=True)]
     noisy, texts = zip(*written(collate), strict=True)
     loss = -math.fsum(text.score * len(text.ids) for text in texts) / sum(len(text.ids) for text in texts)
-    scores = {"exact_copies": 100 * sum(copies) / len(copies), "written_perplexity": math.exp(loss)}
+    scores = {"exact_copies": 100 * sum(copies) / len(copies), "written_perplexity": perplexity(loss)}
     decoded = [predictor.decode(ids) for ids in golds]
     if text_scores := _text_scores([predictor.decode(text.ids) for text in texts], decoded):
         scores |= text_scores

@@ -121,7 +121,7 @@ def _mean_percent(values: Sequence[float]) -> float:
 def _perplexity(
     texts: Mapping[str, str], scored: Sequence[Example], probabilities: Mapping[str, Mapping[str, float]]
 ) -> float | None:
-    """exp of the mean negative log-probability of the predicted answers, inf if one has probability 0; None
+    """exp of the mean negative log-probability of the predicted answers, inf if that overflows; None
     if the model abstained on every question."""
     logs = []
     for id_, text in ((example.id, texts[example.id]) for example in scored):
@@ -134,10 +134,10 @@ def _perplexity(
                 " the same predictions"
             )
         logs.append(math.log(probability) if probability else -math.inf)
-    total = math.fsum(logs)
-    if not logs or total == -math.inf:
-        return math.inf if logs else None
-    return math.exp(-total / len(logs))
+    if not logs:
+        return None
+    loss = -math.fsum(logs) / len(logs)
+    return math.exp(loss) if loss < 700 else math.inf  # exp overflows at 710
 
 
 def words(text: str) -> list[str]:

@@ -135,6 +135,8 @@ def test_perplexity_of_the_predicted_answers(gold_set) -> None:  # noqa: F811
     assert scores["perplexity"] == pytest.approx(1 / math.sqrt(0.2 * 0.8))  # q3 has no predicted answer
     assert score(questions, dict.fromkeys(predictions, ""), candidates)["perplexity"] is None
     assert score(questions, predictions, candidates | {"q2": {"oar": 0.0}})["perplexity"] == math.inf
+    tiny = {id_: dict.fromkeys(texts, 1e-320) for id_, texts in candidates.items()}  # exp would overflow
+    assert score(questions, predictions, tiny)["perplexity"] == math.inf
     assert "perplexity" not in score(questions, predictions)
     with pytest.raises(DataError, match=r"q2: the prediction 'oars' is not among its candidates"):
         score(questions, predictions | {"q2": "oars"}, candidates)
