@@ -200,7 +200,8 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
             continue
         typed[key] = plain
         for part in key.split("."):
-            if not (isinstance(typed[key], dict) and part in typed[key]):
+            # A model that differs in name and encoder alone would pass for that of the run.
+            if key == "model" or not (isinstance(typed[key], dict) and part in typed[key]):
                 raise ConfigError(
                     f"{word}: is for new models; with init_from, settings are those of {folder} but for"
                     " sections and single settings that are given (trainer=cpu optim.lr=1e-5)"

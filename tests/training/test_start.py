@@ -261,6 +261,7 @@ def test_run_that_saw_the_calibration_articles_is_refused(started, few_questions
     [
         (["encoder.layers=1"], "encoder.layers: is 2 in the model of .*; leave it out"),
         (["experiment=demo"], "experiment=demo: is for new models; with init_from, settings are those of"),
+        (["model=albert"], "model=albert: is for new models; with init_from, settings are those of"),
         (["~optim.lr"], "~optim.lr: is for new models"),
     ],
 )
