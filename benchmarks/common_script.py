@@ -15,12 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from transformers import (
-    AutoTokenizer,
-    BertForQuestionAnswering,
-    get_linear_schedule_with_warmup,
-    set_seed,
-)
+from transformers import AutoTokenizer, BertForQuestionAnswering, get_linear_schedule_with_warmup, set_seed
 
 from benchmarks import official, peers
 from qa_arch.data.sources import open_passages

@@ -19,13 +19,7 @@ from qa_arch.errors import RunError
 from qa_arch.metrics.abstention import Bools, Floats, Ints, auroc, auroc_values
 from qa_arch.metrics.significance import contrast, holm
 from qa_arch.records import CALIBRATION, RECORDS, recorded
-from qa_arch.results.effects import (
-    P_HOLM,
-    P_VALUE,
-    delta_columns,
-    interval_column,
-    interval_figures,
-)
+from qa_arch.results.effects import P_HOLM, P_VALUE, delta_columns, interval_column, interval_figures
 from qa_arch.results.experiments import Wanted, records_table
 from qa_arch.results.systems import load_aligned, stacked
 from qa_arch.results.tables import Table, number, text, two_decimals

@@ -14,16 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from qa_arch.errors import ConfigError
-from qa_arch.features.words import (
-    Bools,
-    Ints,
-    Longs,
-    TokenColumns,
-    backend_of,
-    name_of,
-    tokenize,
-    unlimited,
-)
+from qa_arch.features.words import Bools, Ints, Longs, TokenColumns, backend_of, name_of, tokenize, unlimited
 from qa_arch.metrics.squad import Normalised, best_overlap
 from qa_arch.types import QuestionSet
 

@@ -47,12 +47,7 @@ from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.losses import Loss, build_loss
 from qa_arch.nn.precision import cast_weights
 from qa_arch.nn.reading import Batches
-from qa_arch.qa.files import (
-    answerable_auroc,
-    odds_and_truth,
-    operating_points,
-    question_rows,
-)
+from qa_arch.qa.files import answerable_auroc, odds_and_truth, operating_points, question_rows
 from qa_arch.qa.ranking import Ranking
 from qa_arch.qa.reader import Reader
 from qa_arch.records import (

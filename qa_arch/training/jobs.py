@@ -25,15 +25,7 @@ from qa_arch.config.target import CALLBACKS, TRUSTED, own_options, require_packa
 from qa_arch.data import sources
 from qa_arch.data.files import as_list, packaged_files
 from qa_arch.data.sources import split_source
-from qa_arch.errors import (
-    ConfigError,
-    DataError,
-    QaArchError,
-    RunError,
-    UnavailableError,
-    named,
-    one_line,
-)
+from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError, named, one_line
 from qa_arch.features.glove import fetch
 from qa_arch.files import LOCK, hold, is_unfinished, read_yaml, user_path, write_atomic
 from qa_arch.models.checkpoint_files import names_checkpoint, require_start, require_teacher

@@ -14,19 +14,8 @@ from qa_arch.data.squad import write
 from qa_arch.data.synthetic import generate
 from qa_arch.errors import ConfigError
 from qa_arch.files import write_atomic, write_json
-from qa_arch.provenance import (
-    DEV_ACCESS_LOG,
-    REGISTERED,
-    new_record,
-    read_registration,
-    require_registered,
-)
-from qa_arch.records import (
-    FORCED,
-    ORACLE,
-    read_record,
-    write_record,
-)
+from qa_arch.provenance import DEV_ACCESS_LOG, REGISTERED, new_record, read_registration, require_registered
+from qa_arch.records import FORCED, ORACLE, read_record, write_record
 
 CLOSED = "model=bert debug=fast data.open_dev=false"
 

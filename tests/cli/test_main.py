@@ -15,10 +15,7 @@ from terminals import CONTROL, ROOT
 from qa_arch.cli import data
 from qa_arch.cli.main import _settings, main
 from qa_arch.config.find import config_folders, groups
-from qa_arch.errors import (
-    DataError,
-    UnavailableError,
-)
+from qa_arch.errors import DataError, UnavailableError
 
 RECORDS = ROOT / "experiments/real_part/records/v2"
 

@@ -14,14 +14,7 @@ from qa_arch.config.schema import Data
 from qa_arch.data import sources
 from qa_arch.data.files import Format
 from qa_arch.data.question_sets import question_set, statistics
-from qa_arch.data.splits import (
-    by_article,
-    hold_out,
-    load_splits,
-    require_disjoint,
-    shared_articles,
-    subset,
-)
+from qa_arch.data.splits import by_article, hold_out, load_splits, require_disjoint, shared_articles, subset
 from qa_arch.data.squad import read, write
 from qa_arch.errors import ConfigError, DataError
 from qa_arch.files import write_json

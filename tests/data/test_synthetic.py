@@ -6,15 +6,7 @@ from collections import Counter
 import pytest
 from scripts import load
 
-from qa_arch.data.synthetic import (
-    DEMO_LEVELS,
-    DEMO_SEED,
-    DEMO_SIZES,
-    SPLITS,
-    generate,
-    named,
-    split_of,
-)
+from qa_arch.data.synthetic import DEMO_LEVELS, DEMO_SEED, DEMO_SIZES, SPLITS, generate, named, split_of
 from qa_arch.errors import ConfigError
 
 LEVEL_3 = load("synthetic/level3.py")

@@ -9,13 +9,7 @@ from torch.nn import functional
 from transformers import BertConfig, BertForPreTraining
 
 from qa_arch.extras.pretraining.denoising import Denoiser
-from qa_arch.extras.pretraining.models import (
-    CausalLM,
-    LanguageBatch,
-    LanguageLogits,
-    MaskedLM,
-    TokenLoss,
-)
+from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, MaskedLM, TokenLoss
 from qa_arch.extras.pretraining.recipe import is_causal
 from qa_arch.models import store
 from qa_arch.nn.encoder import Encoder
