@@ -90,7 +90,7 @@ def test_predictions_of_another_call_are_replaced_only_on_request(qa_arch, train
 def test_graph_is_not_exported_again(qa_arch, trained, tmp_path, monkeypatch):
     reader = load(trained, device="cpu")
     reader.library = "onnx + torch"
-    monkeypatch.setattr("qa_arch.cli.export.open_reader", lambda *_: reader)
+    monkeypatch.setattr("qa_arch.qa.loading.load", lambda *_, **options: reader)
     code, _, err = qa_arch("export", trained, "--to", "onnx", "--out", tmp_path / "out")
     assert (code, "is a graph, or holds one; export the runs that were trained" in err) == (2, True), err
 
