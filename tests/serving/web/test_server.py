@@ -170,7 +170,7 @@ def test_work_of_a_disconnected_client_is_dropped(server):
     """While the model works on another question: the event loop is free to see the clients leave."""
     _, address, _ = server
     with ThreadPoolExecutor() as pool:
-        pending = pool.submit(ask, address, "wait 1.5 mill")
+        pending = pool.submit(ask, address, "wait 4 mill")  # for longer than all below takes
         wait_for_queue(address, 1)
         clients = [connect(address) for _ in range(5)]
         body = json.dumps({"question": "wait 60 mill", "context": "By the mill."}).encode()
