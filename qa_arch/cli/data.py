@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options, add_questions, named
+from qa_arch.cli.runs import add_options, add_questions, file_named
 from qa_arch.data.files import PASSAGES
 from qa_arch.data.question_sets import statistics
 from qa_arch.data.sources import format_of, open_listed, split_scheme, usage
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--level", type=int, choices=LEVELS, default=1, help=levels)
     names = "split to generate; no name occurs in two splits (default: train)"
     add("--split", choices=SPLITS, default="train", help=names)
-    add("--out", required=True, type=named(".json"), metavar="F.json", help="file to write")
+    add("--out", required=True, type=file_named(".json"), metavar="F.json", help="file to write")
     split = sets.add_parser("split", help="split a set by article")
     add_questions(split)
     add = split.add_argument

@@ -10,6 +10,7 @@ from qa_arch.cli.runs import add_options, require_runs
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.target import require_packages
 from qa_arch.errors import ConfigError
+from qa_arch.process import gc_disabled
 from qa_arch.terminal import watching
 
 
@@ -44,7 +45,8 @@ def run(args: argparse.Namespace) -> int:
     if args.push:  # before a model is loaded
         hub.require_upload(args.push, dry=args.dry_run)
     use_config_dir(args.config_dir, args.trust)
-    from qa_arch.qa.loading import load
+    with gc_disabled():
+        from qa_arch.qa.loading import load
 
     # In fp32: --precision is that of the graph.
     predictor, out = load(args.run_folder, device="cpu", trust=args.trust), Path(args.out)

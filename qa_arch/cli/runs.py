@@ -45,7 +45,7 @@ def null_threshold(text: str) -> float:
     return value
 
 
-def named(*endings: str) -> Callable[[str], str]:
+def file_named(*endings: str) -> Callable[[str], str]:
     """Parser of the name of a file to write, which must end as what is written."""
 
     def parse(text: str) -> str:
@@ -56,7 +56,7 @@ def named(*endings: str) -> Callable[[str], str]:
     return parse
 
 
-page_file = named(".html", ".htm")
+page_file = file_named(".html", ".htm")
 """The name of a page, which is that of no record and hardly of data (``keep_inputs``)."""
 
 

@@ -28,16 +28,22 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
     spans = []
     begin = 0
     for match in _END.finditer(text):
-        word = _LAST_WORD.search(text[max(begin, match.start() - _LONGEST) : match.start()])
-        if match[0] == "." and word is not None:
-            initial = len(word[0]) == 1 and word[0].isupper()
-            if initial or word[0].lower() in _ABBREVIATIONS:
-                continue
+        if match[0] == "." and _is_abbreviation(text[max(begin, match.start() - _LONGEST) : match.start()]):
+            continue
         spans.append((begin, match.end()))
         begin = match.end()
-    pieces = [(start, text[start:end]) for start, end in [*spans, (begin, len(text))]]
-    return [
-        (start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip()))
-        for start, piece in pieces
-        if piece.strip()
-    ]
+    spans.append((begin, len(text)))
+    return [span for span in (_strip(text, *span) for span in spans) if span[0] < span[1]]
+
+
+def _is_abbreviation(before: str) -> bool:
+    word = _LAST_WORD.search(before)
+    if word is None:
+        return False
+    initial = len(word[0]) == 1 and word[0].isupper()
+    return initial or word[0].lower() in _ABBREVIATIONS
+
+
+def _strip(text: str, start: int, end: int) -> tuple[int, int]:
+    piece = text[start:end]
+    return start + len(piece) - len(piece.lstrip()), end - (len(piece) - len(piece.rstrip()))

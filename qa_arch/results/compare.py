@@ -19,7 +19,7 @@ import numpy.typing as npt
 from qa_arch.config.check import Range, convert
 from qa_arch.errors import ConfigError, RunError
 from qa_arch.metrics.abstention import Bools
-from qa_arch.metrics.significance import POWER, Effect, Unit, pool, power
+from qa_arch.metrics.significance import POWER, Effect, Unit, Variance, pool, power
 from qa_arch.records import CALIBRATION, DEV, Measure, RunRecord, Runs
 from qa_arch.results.columns import is_score
 from qa_arch.results.effects import (
@@ -395,10 +395,7 @@ def effects_table(
         if equivalence is not None:
             row["p_equivalent"] = round(difference.effect.p_equivalent(equivalence), PLACES)
         if components:
-            variance = difference.effect.variance
-            for source, (_, name) in _SOURCES.items():
-                row[f"se_{source}"] = round(getattr(variance, name) ** 0.5, PLACES)
-            row["freedom"] = round(variance.freedom, PLACES)
+            row |= _standard_errors(difference.effect.variance)
     name = MEASURES[measure]
     columns = [text("model", "model"), number("seeds", "seeds")]
     for key in shown:
@@ -412,9 +409,7 @@ def effects_table(
     if equivalence is not None:
         columns.append(number("p_equivalent", f"p, within ±{equivalence:g}", p_value))
     if components:
-        for source, (heading, _) in _SOURCES.items():
-            columns.append(number(f"se_{source}", f"s.e. {heading.format(unit=samples.unit)}", two_decimals))
-        columns.append(number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}"))
+        columns += _component_columns(samples.unit)
     notes = [
         f"{int(samples.where(measure).sum()):,} questions{samples.rules}; ± standard deviation over seeds;"
         f" intervals of {' and '.join(MEASURES[key] for key in shown)} over {samples.unit}s, runs fixed",
@@ -423,6 +418,20 @@ def effects_table(
         *([_COMPONENTS] if components else []),
     ]
     return Table(title or f"{samples.split}: every system against {baseline}", columns, rows, notes)
+
+
+def _component_columns(unit: Unit) -> list[Column]:
+    """Columns of ``_standard_errors``."""
+    heads = {source: heading.format(unit=unit) for source, (heading, _) in _SOURCES.items()}
+    errors = [number(f"se_{source}", f"s.e. {head}", two_decimals) for source, head in heads.items()]
+    return [*errors, number("freedom", "d.f.", lambda freedom: f"{freedom:.1f}")]
+
+
+def _standard_errors(variance: Variance) -> dict[str, float]:
+    """Standard errors of a difference by source, and its degrees of freedom."""
+    variances = {source: getattr(variance, name) for source, (_, name) in _SOURCES.items()}
+    errors = {f"se_{source}": round(value**0.5, PLACES) for source, value in variances.items()}
+    return {**errors, "freedom": round(variance.freedom, PLACES)}
 
 
 def _family_notes(
