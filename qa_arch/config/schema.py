@@ -665,10 +665,10 @@ def refuse_without_effect(overrides: Sequence[str], configs: Sequence[Config]) -
 def _without_effect(config: Config) -> dict[str, str]:
     """Setting, or group of settings, that is not read -> why not."""
     data, encoder, unread = config.data, config.encoder, dict[str, str]()
+    first, *later = [key for key in CALIBRATION_FROM if getattr(data, key)] or [""]
+    for key in later:
+        unread[f"data.{key}"] = f"the calibration questions are those of data.{first}={getattr(data, first)}"
     if (recipe := recipe_of(config.model)) is not None:
-        if data.calibration:
-            held = ("data.hold_out_articles", "data.hold_out_share")
-            unread |= dict.fromkeys(held, f"data.calibration={data.calibration} is given")
         return unread | dict.fromkeys(recipe.unread, f"models of task {config.model['task']} do not read it")
     if not config.glove.use:
         unread |= dict.fromkeys(GLOVE_ONLY, "no word vectors are read (glove.use=false)")
@@ -676,9 +676,6 @@ def _without_effect(config: Config) -> dict[str, str]:
         unread |= dict.fromkeys(LAYERS_ONLY, "encoder.family=words has no layers and no dropout")
     elif encoder.tokenizer:
         unread["encoder.vocabulary"] = f"encoder.tokenizer={encoder.tokenizer} has its own"
-    first, *later = [key for key in CALIBRATION_FROM if getattr(data, key)] or [""]
-    for key in later:
-        unread[f"data.{key}"] = f"the calibration questions are those of data.{first}={getattr(data, first)}"
     if not data.has_calibration:
         reason = "there are no calibration questions"
         unread |= dict.fromkeys(("calibration.prior", "calibration.fit", "trainer.select"), reason)

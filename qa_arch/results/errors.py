@@ -292,9 +292,9 @@ def finite(value: Any) -> float | None:
 
 
 def _not_read(record: RunRecord) -> tuple[str, ...]:
-    """Sections of the config that a model without an encoder does not read."""
+    """Settings, or sections (``decode.``), that the model does not read."""
     recipe = recipe_of(record.config.get("model", {}))
-    return () if recipe is None or recipe.encoder else ("encoder.", "features.", "decode.")
+    return () if recipe is None else tuple(key.removesuffix("*") for key in recipe.unread)
 
 
 def run_settings(record: RunRecord) -> list[tuple[str, str]]:

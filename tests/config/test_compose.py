@@ -203,6 +203,7 @@ def test_invalid_settings_are_refused_in_one_line(overrides, message):
         ("model=bert glove.name=6B.50d", "no word vectors are read"),
         ("data=part1 data.hold_out_share=0.3", "calibration questions are those of data.hold_out_articles=4"),
         ("data=demo data.hold_out_articles=3", "those of data.calibration=synthetic:calibration"),
+        ("model=question_types data=trec data.hold_out_articles=3 data.hold_out_share=0.1", "articles=3"),
         ("data=demo data.calibration=null trainer.select=loss", "there are no calibration questions"),
         (
             "experiment=demo encoder.tokenizer=x encoder.vocabulary=77",

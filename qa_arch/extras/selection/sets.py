@@ -130,7 +130,7 @@ def load_splits(config: Config) -> dict[str, SelectionSet]:
         if (first := given.setdefault(identity(source), split)) != split:
             raise DataError(f"data.{split}: {source} is the set of data.{first}; name other questions")
     articles, share = data.hold_out_articles, data.hold_out_share
-    if data.calibration is None and ((articles and not share) or (share and held == CANDIDATES)):
+    if data.calibration is None and (articles or (share and held == CANDIDATES)):
         raise ConfigError(
             "data.hold_out_articles: these questions have no articles to hold out; name a calibration set"
             " (insuranceqa:FOLDER:dev), or for questions with classes set data.hold_out_share"

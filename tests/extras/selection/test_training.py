@@ -161,8 +161,10 @@ def test_invalid_selection_settings_are_refused(few_questions):
         with pytest.raises(ConfigError, match=message):
             recipe.check(validate(compose([*SMALL, *few_questions, setting])))
     held_out = ["model=qa_lstm/c", "data=insuranceqa", "data.calibration=null", "data.hold_out_share=0.1"]
-    with pytest.raises(ConfigError, match="no articles"):
-        recipe.load_splits(validate(compose(held_out)))
+    both = ["model=question_types", "data=trec", "data.hold_out_articles=3"]
+    for settings in (held_out, both):
+        with pytest.raises(ConfigError, match="no articles"):
+            recipe.load_splits(validate(compose(settings)))
 
 
 NAN = math.nan
