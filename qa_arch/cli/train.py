@@ -177,6 +177,7 @@ def run_params(args: argparse.Namespace) -> int:
 
     trusted = (*TRUSTED, *args.trust)
     config = validate(compose(args.overrides, use_config_dir(args.config_dir, args.trust)))
+    refuse_without_effect(args.overrides, [config])
     require_trusted(config.model, trusted, "model")
     if config.init_from:
         raise ConfigError("init_from: params counts those of new models; qa-arch show RUN has a run's own")

@@ -79,6 +79,7 @@ REFUSED = [
     ("list lr", 2, "nothing is called 'lr'; a setting is: qa-arch list settings lr"),
     ("list settings batchsize", 2, "nothing matches 'batchsize' (did you mean 'trainer.batch_size'?)"),
     ("params seed=1 model=bert +seed=2", 2, "seed=1 and +seed=2: give seed once"),
+    ("params model=bert glove.name=6B.50d", 2, "glove.name=6B.50d: has no effect, as no word vectors are"),
     ("power run --baseline bert --seeds 5,x", 2, "'x': give numbers >= 2"),
     ("predict run --data dev.json --out out --device abacus", 6, "--device cpu"),
     ("predict killed --data dev.json --out out", 5, "killed"),
