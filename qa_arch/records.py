@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from qa_arch import files
-from qa_arch.config.check import FolderName, Range, from_mapping, suggest
-from qa_arch.config.schema import Config, objective
+from qa_arch.config.check import FolderName, Range, convert, from_mapping, suggest
+from qa_arch.config.schema import Config, Share, objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.files import LOCK, PATIENCE, write_json
 from qa_arch.manifest import from_extras
@@ -55,6 +55,8 @@ def is_squad(protocol: str | None) -> bool:
     return protocol is None or protocol in get_args(Protocol)
 
 
+ExperimentName = Annotated[str, FolderName(nested=True)]
+SetName = Annotated[str, FolderName()]
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
 """A measured value, which may be infinite or NaN."""
@@ -286,19 +288,19 @@ class Seconds:
 class Threshold:
     """The null threshold: null odds above it mean "no answer"."""
 
-    value: Number | None
+    value: float | None
     """None: "no answer" is never given."""
     fitted_on: str
     """A split, or ``nothing``."""
-    prior: Number | None = None
+    prior: Share | None = None
     """Share that unanswerable questions were weighted to in the fit; None: their share of the split."""
-    width: Number | None = None
+    width: Annotated[float, Range(0.01, 100)] | None = None
     """Width of the smoothing in the fit, in standard deviations of the null odds; None: not smoothed."""
 
     @property
     def limit(self) -> float:
         """The value, ``inf`` if "no answer" is never given."""
-        return math.inf if self.value is None else float(self.value)
+        return math.inf if self.value is None else self.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -308,7 +310,7 @@ class Answerability:
     slope: float
     intercept: float
     fitted_on: str
-    prior: Number | None = None
+    prior: Share | None = None
     """As in ``Threshold``."""
 
 
@@ -400,7 +402,7 @@ class RunRecord:
 
     schema: int = SCHEMA
     status: Status
-    name: str
+    name: ExperimentName
     """The experiment."""
     model: str
     seed: int
@@ -417,7 +419,7 @@ class RunRecord:
     """Hash of the code and configs that made the run (``provenance.code_hash``); None if it was resumed with
     other code."""
     created: str = ""
-    data: Mapping[str, SplitFacts] = field(default_factory=dict)
+    data: Mapping[SetName, SplitFacts] = field(default_factory=dict)
     held_out: SplitFacts | None = None
     """The closed dev set when the run was trained, with titles also of its passages; None if it is open, was
     not at hand, or is not of passages, and in records made before version 0.2."""
@@ -436,11 +438,11 @@ class RunRecord:
     """None if nothing was fitted: no calibration split, or a task without confidences."""
     answerability: Answerability | None = None
     """None if nothing was fitted: no null, no calibration split, or only one kind of questions in it."""
-    references: Mapping[str, Points] = field(default_factory=dict)
+    references: Mapping[SetName, Points] = field(default_factory=dict)
     """By split, then by heuristic: scores of untrained heuristics on the same questions."""
-    scores: Mapping[str, Points] = field(default_factory=dict)
+    scores: Mapping[SetName, Points] = field(default_factory=dict)
     """By split, then by operating point."""
-    rows: Mapping[str, str] = field(default_factory=dict)
+    rows: Mapping[SetName, str] = field(default_factory=dict)
     """By split: SHA-256 of the question rows that were scored."""
     error: str | None = None
     members: tuple[str, ...] = ()
@@ -589,6 +591,7 @@ QUESTIONS = "questions.parquet"
 MOST_VALUES, MOST_BYTES = 3 * 10**7, 2**27
 """Limits on what ``read_questions`` reads: a few bytes of a file can repeat a value any number of times."""
 TEXT_COLUMNS, WHOLE_COLUMNS = ("id", "kind", "word"), ("start", "end", "article", "windows")
+TRUTH_COLUMNS = ("answerable", "abstained")
 """Columns of question rows whose type matters to all readers."""
 SINGLE = ("probability", "confidence")
 """Columns of question rows that are stored in single precision."""
@@ -796,27 +799,12 @@ def parse_record(raw: Any, path: str | Path = RECORD) -> RunRecord:
         for section in (SECTIONS | stated) & record.config.keys():
             if not isinstance(record.config[section], Mapping):
                 raise ConfigError(f"config.{section}: expected a mapping")
-        limit = record.threshold.value if record.threshold else None
-        if limit is not None and not math.isfinite(limit):
-            raise ConfigError("threshold.value: expected a finite number, or null")
         if record.best_epoch is not None and not 0 <= record.best_epoch < len(record.epochs):
             raise ConfigError(f"best_epoch: {record.best_epoch} is none of the {len(record.epochs)} epochs")
+        convert(ExperimentName, record.config.get("name", record.name), "config.name")
     except ConfigError as error:
         raise RunError(f"{path}: {error}; score the run again or copy it again") from None
-    _check_names(record, path)
     return record
-
-
-def _check_names(record: RunRecord, path: str | Path) -> None:
-    """Raise RunError if a name of the record, used in paths, would lead out of its folder.
-
-    A set is a single folder; experiments may be nested.
-    """
-    experiments = {record.name, str(record.config.get("name", record.name))}
-    sets = {*record.data, *record.scores, *record.references, *record.rows}
-    wrong = [name for name in experiments if not FolderName(nested=True).contains(name)]
-    if wrong := wrong + [name for name in sets if not FolderName().contains(name)]:
-        raise RunError(f"{path}: {min(wrong)!r} cannot be the name of a folder; do not use this record")
 
 
 def find_runs(
@@ -959,12 +947,16 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
             table = pa.Table.from_batches(batches, file.schema_arrow)  # also of no batch
         for column in table.schema:
             kind, is_text = column.type, pa.types.is_string(column.type) or pa.types.is_null(column.type)
-            known = column.name in TEXT_COLUMNS or column.name in WHOLE_COLUMNS
-            fits = is_text if column.name in TEXT_COLUMNS else pa.types.is_integer(kind)
-            if not (fits if known else is_text or pa.types.is_primitive(kind)):
+            fits = {
+                **dict.fromkeys(TEXT_COLUMNS, is_text),
+                **dict.fromkeys(WHOLE_COLUMNS, pa.types.is_integer(kind)),
+                **dict.fromkeys(TRUTH_COLUMNS, pa.types.is_boolean(kind)),
+            }
+            if not fits.get(column.name, is_text or pa.types.is_primitive(kind)):
                 raise ValueError(f"a column has the wrong type: {column.name} is {kind}")
-        if "id" in table.column_names and table["id"].null_count:
-            raise ValueError("a row has no id")
+        for name in ("id", *WHOLE_COLUMNS, *TRUTH_COLUMNS):
+            if name in table.column_names and table[name].null_count:
+                raise ValueError(f"a row has no {name}")
         return table.to_pydict()
     except (
         pa.ArrowException,

@@ -187,8 +187,10 @@ def convert(hint: Any, value: Any, where: str) -> Any:
         if len(names := {*map(str, value)}) < len(value):
             twice = next(name for name in names if [*map(str, value)].count(name) > 1)
             raise ConfigError(f"{where}: {twice!r} is given twice, as a text and as another value")
+        keys, items = get_args(hint)
         return {
-            str(key): convert(get_args(hint)[1], item, _join(where, str(key))) for key, item in value.items()
+            convert(keys, str(key), where): convert(items, item, _join(where, str(key)))
+            for key, item in value.items()
         }
     if is_dataclass(hint):
         return from_mapping(hint, value, where)  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ from qa_arch.records import (
     RECORD,
     Confidence,
     RunRecord,
+    SetName,
     SplitFacts,
     Threshold,
     read_finished,
@@ -82,7 +83,7 @@ class ExportedSettings:
     decode: Decode
     threshold: Threshold
     confidence: Confidence | None = None
-    data: Mapping[str, SplitFacts] = field(default_factory=dict)
+    data: Mapping[SetName, SplitFacts] = field(default_factory=dict)
     """What it was trained and calibrated on, with hashed titles, as exports are published."""
     held_out: SplitFacts | None = None
     """As in the record, with hashed titles."""

@@ -395,7 +395,10 @@ class Questions:
             name: np.asarray(columns[name], dtype) for name, dtype in _DTYPES.items() if name in columns
         }
         for name in _SHARES & arrays.keys():
-            if ((arrays[name] < 0) | (arrays[name] > 1 + 1e-6)).any():  # NaN, unknown, passes
+            fits = (arrays[name] >= 0) & (arrays[name] <= 1 + 1e-6)
+            if name not in ("exact", "f1"):  # of an answer given they are known
+                fits |= np.isnan(arrays[name])
+            if not fits.all():
                 raise ValueError(f"{name} is not between 0 and 1")
         for name in ("null_odds", "probability", "confidence"):
             arrays.setdefault(name, np.full(len(columns["id"]), np.nan))

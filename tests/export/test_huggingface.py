@@ -3,12 +3,15 @@
 import contextlib
 import copy
 import io
+import json
+import math
 import re
 import shutil
 from dataclasses import replace
 
 import pytest
 import torch
+from broken_records import changed
 from families import EXTRA_FAMILIES
 from huggingface_hub import ModelCard
 from tokenizers.processors import TemplateProcessing
@@ -181,6 +184,21 @@ def test_loaded_export_keeps_threshold_and_settings(card, predictors, tmp_path):
     note.write_text(note.read_text().replace('"stride"', '"strid"'))
     with pytest.raises(ConfigError, match=r"qa_arch\.json"):
         load(note.parent)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "fault"),
+    [
+        (("threshold", "value"), math.nan, r"threshold\.value: expected a number, got nan"),
+        (("data", "../up"), {}, r"data: '\.\./up' cannot be the name of a folder"),
+    ],
+)
+def test_settings_that_would_spoil_a_record_are_refused(card, tmp_path, field, value, fault):
+    """Else the first score would leave a record that no command reads."""
+    path = shutil.copytree(card.parent, tmp_path / "copy") / "qa_arch.json"
+    path.write_text(json.dumps(changed(json.loads(path.read_text()), field, value)))
+    with pytest.raises(ConfigError, match=rf"qa_arch\.json: {fault}"):
+        load(path.parent)
 
 
 @pytest.mark.parametrize("changes", [{"decode": {"search": "greedy"}}, {"features": {"stride": 8}}])

@@ -265,6 +265,22 @@ DAMAGE = {
         with_field("name", value="trial/../../esc"),
         "'trial/../../esc' cannot be the name",
     ),
+    "with a config of an experiment outside the checkout": (
+        with_field("config", "name", value="../esc"),
+        "config.name: '../esc' cannot be the name",
+    ),
+    "with a threshold that is no number": (
+        with_field("threshold", value={"value": math.nan, "fitted_on": "calibration"}),
+        "threshold.value: expected a number, got nan",
+    ),
+    "with a threshold smoothed over nothing": (
+        with_field("threshold", value={"value": 0, "fitted_on": "calibration", "width": 0}),
+        "threshold.width: 0.0 is out of range, it must be >= 0.01 and <= 100",
+    ),
+    "with a prior that is no share": (
+        with_field("threshold", value={"value": 0, "fitted_on": "calibration", "prior": 7}),
+        "threshold.prior: 7.0 is out of range, it must be >= 0 and <= 1",
+    ),
     "of an earlier schema": (
         with_field("schema", value=2),
         "record of schema 2, this version reads 4; migrate it: python experiments/migrate_records.py ",
@@ -331,6 +347,9 @@ def test_damaged_or_missing_question_rows_are_refused(runs, call, make_record):
         ("id", 7, "id is int64"),
         ("start", "x", "(a column has the wrong type: start is string)"),
         ("f1", 2.0, "f1 is not between 0 and 1"),
+        ("exact", math.nan, "exact is not between 0 and 1"),
+        ("answerable", "no", "answerable is string"),
+        ("abstained", None, "abstained is null"),
         ("other", [1], "other is list<"),
     ],
 )
