@@ -319,10 +319,11 @@ def read_dev_accesses(folder: str | Path) -> tuple[DevAccess, ...]:
     if not path.is_file():
         return ()
     accesses = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    lines = path.read_bytes().splitlines()  # those of a text would also end at U+2028
+    for number, line in enumerate(lines, start=1):
         try:
-            accesses.append(DevAccess(**parse_json(line)))
-        except (ValueError, TypeError) as error:
+            accesses.append(from_mapping(DevAccess, parse_json(line)))
+        except (ValueError, ConfigError) as error:
             raise RunError(
                 f"{path}: line {number} is not a dev access ({error}); restore the file"
             ) from error
@@ -475,7 +476,8 @@ def require_registered(folder: Path, record: RunRecord, dev: str | None) -> None
     if registration is None:
         return
     read = {TRAIN: record.fingerprint(TRAIN), CALIBRATION: record.fingerprint(CALIBRATION), DEV: dev}
-    others = [split for split, facts in registration.sets.items() if facts.get("fingerprint") != read[split]]
+    pinned_sets = {split: facts.get("fingerprint") for split, facts in registration.sets.items()}
+    others = [split for split in {**pinned_sets, **read} if pinned_sets.get(split) != read.get(split)]
     arm = next((arm for arm, by in registration.runs.items() if record.settings_hash in by.values()), None)
     if not others and arm is not None:
         pinned, own = registration.own.get(arm, registration.code), ", ".join(own_packages(record.config))

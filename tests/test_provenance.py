@@ -121,7 +121,14 @@ def test_dev_accesses_are_appended(tmp_path):
     assert note is not None
     assert "2 times" in note
     assert "r on 2026-01-02 (commit abcdef0, config 99999999)" in note
-    with (folder / DEV_ACCESS_LOG).open("a") as file:
-        file.write('{"date": 1}\n')
-    with pytest.raises(RunError, match="line 3"):
-        read_dev_accesses(folder)
+    log_dev_access(folder, separated := replace(ACCESS, data="a\u2028b"))
+    assert read_dev_accesses(folder)[2:] == (separated,)
+
+
+@pytest.mark.parametrize("line", [b'{"date": 1}', b'{"when": "now"}', b"[]", b"\xff", b"half a li"])
+def test_line_that_is_no_dev_access_is_named(tmp_path, line):
+    log_dev_access(tmp_path, ACCESS)
+    with (tmp_path / DEV_ACCESS_LOG).open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(RunError, match=r"line 2 is not a dev access .*; restore the file"):
+        read_dev_accesses(tmp_path)

@@ -103,6 +103,22 @@ def test_arm_whose_teacher_is_not_trained_yet_is_registered(qa_arch, plan, read_
     assert set(read_json(path.with_name(REGISTERED))["runs"]) == {"plain", "taught"}
 
 
+@pytest.mark.parametrize(
+    ("change", "differs"), [({"test": {"fingerprint": "0"}}, "test"), ({"dev": {}}, "dev"), (None, "dev")]
+)
+def test_registration_of_other_sets_than_a_run_has_is_of_other_data(tmp_path, read_json, change, differs):
+    """Also one without the set to score, as somebody may have edited it."""
+    source = EXPERIMENTS / "decision"
+    content, record = read_json(source / REGISTERED), read_record(source / "records/plain-s13")
+    dev = content["sets"]["dev"]["fingerprint"]
+    if change is None:
+        del content["sets"]["dev"]
+    content["sets"] |= change or {}
+    write_json(tmp_path / REGISTERED, content)
+    with pytest.raises(ConfigError, match=rf"is not registered in .* \(other data: {differs}\)"):
+        require_registered(tmp_path, record, dev)
+
+
 @pytest.mark.parametrize("folder", [plan.parent for plan in EXPERIMENTS.glob(f"*/{REGISTERED}")], ids=str)
 def test_committed_records_of_a_registered_experiment_are_the_registered_runs(folder):
     """By their stored hashes."""

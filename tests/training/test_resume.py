@@ -139,10 +139,11 @@ def test_run_resumed_with_other_code_is_of_no_code(run_training, stop_after, mon
     record = run_training(name="stopped", resume=True).record
     assert (record.code, "stopped: was begun by other code" in caplog.text) == (None, True)
     runs = {"arm": {"13": record.settings_hash}}
-    pinned = provenance.Registration(date="", commit="c", sets={}, runs=runs, code="pinned")
+    sets = {split: {"fingerprint": facts.fingerprint} for split, facts in record.data.items()}
+    pinned = provenance.Registration(date="", commit="c", sets=sets, runs=runs, code="pinned")
     write_json(tmp_path / provenance.REGISTERED, asdict(pinned))
     with pytest.raises(ConfigError, match="the run was trained by other code than"):
-        provenance.require_registered(tmp_path, record, None)
+        provenance.require_registered(tmp_path, record, record.fingerprint("dev"))
     checkpoint.discard(tmp_path / "stopped")
     assert run_training(name="stopped", resume=True).record.code == "pinned"
 
