@@ -482,16 +482,24 @@ async def _http_error(_: Request, error: Any) -> JSONResponse:
     return RefusalError(status, str(error.detail), remedy=remedy, headers=error.headers).response()
 
 
+def _field_names(body: type) -> set[str]:
+    """Names of the fields of a body; ``context`` is that of a query, which keeps it as its documents."""
+    own = {item.name for item in dataclasses.fields(body)}
+    return own | ({"context"} if "documents" in own else set())
+
+
 def _refusal(error: ValidationError) -> RefusalError:
     """The refusal of a body with the first of pydantic's faults."""
     field, message, kind = Fault.of(error, within=TAGS)
     remedy = "/docs describes the field"
     if kind == UNKNOWN_FIELD:
-        name = field.rpartition(".")[2]
-        bodies = (*dataclasses.fields(SingleBody), *dataclasses.fields(BatchBody))
-        known = {"context", *(item.name for item in bodies)}
-        place = "; it is not allowed here" if name in known else suggest(name, known)
-        remedy = f"leave it out{place}"
+        (tag, *inner), name = error.errors()[0]["loc"], field.rpartition(".")[2]
+        single, batch = _field_names(SingleBody), _field_names(BatchBody)
+        allowed = {"single": single, "batch": batch}.get(str(tag), _field_names(AttentionBody))
+        if len(inner) > 1:  # in a query of a batch
+            allowed = _field_names(QueryBody)
+        known = "; it is not allowed here" if name in single | batch else suggest(name, allowed)
+        remedy = f"leave it out{known}"
     if kind == "dataclass_type":
         message = "must be an object with the fields of a query"
     status = 400 if kind == INVALID_TEXT else 422

@@ -184,6 +184,23 @@ def test_refused_body(service, body, status, field, message):
     assert ask(client).status_code == 200
 
 
+QUERY_FIELDS = "context, distinct, documents, max_answer_tokens, null_threshold, question, top_k"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "known"),
+    [
+        ("answer", QUERY | {"9": 1}, QUERY_FIELDS.replace("max_answer_tokens", "max_answer_tokens, model")),
+        ("answer", {"queries": [QUERY | {"9": 1}]}, QUERY_FIELDS),
+        ("answer", {"queries": [QUERY], "9": 1}, "model, queries"),
+        ("attention", {**QUERY, "9": 1}, "context, model, question"),
+    ],
+)
+def test_unknown_field_is_told_those_allowed_in_its_place(service, path, body, known):
+    error = error_of(service().post(f"/v1/{path}", json=body), 422)
+    assert (error["message"], error["remedy"]) == ("unknown field", f"leave it out (known: {known})")
+
+
 def test_bodies_are_validated_off_the_event_loop(service, monkeypatch):
     loops, read_body = [], app_module._read_body
 
