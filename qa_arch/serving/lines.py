@@ -193,7 +193,7 @@ def _needs_answers(
     for name in {**origin, **recorded}:
         old, new = recorded.get(name), origin.get(name)
         if old != new:
-            before, now = (", ".join(v) if isinstance(v, list) else str(v) for v in (old, new))
+            before, now = (", ".join(map(str, v)) if isinstance(v, list) else str(v) for v in (old, new))
             raise RunError(f"{existing}: was made with {name} {clip(before)}, now {clip(now)}; {remedy}")
     return existing == partial
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from broken_records import change_json
 from fresh import run_calls
 from line_answers import read_lines, rows, write_lines
 from shapes import unchecked_shapes
@@ -152,6 +153,9 @@ def test_unfinished_file_resumes_only_with_the_same_run_and_settings(
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     code, _, err = qa_arch(*predict)
     assert (code, "was made with models" in err) == (5, True)
+    change_json(tmp_path / "out.jsonl.origin.json", models=[{}])
+    code, _, err = qa_arch(*predict)
+    assert (code, "was made with models '{}', now " in err) == (5, True)
 
 
 def test_questions_that_are_cut_are_counted(qa_arch, trained, tmp_path, caplog):
