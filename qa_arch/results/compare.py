@@ -310,7 +310,7 @@ def changed_table(
     rows_of = {side: samples.systems[side.upper()].rows for side in "ab"}
     first = samples.first
     # Rounded, as means that differ in the last bits are no change.
-    f1 = {side: stacked(rows, "f1").mean(0).round(PLACES) for side, rows in rows_of.items()}
+    f1 = {side: 100 * stacked(rows, "f1").mean(0).round(PLACES) for side, rows in rows_of.items()}
     with np.errstate(invalid="ignore"):  # infinite on both sides: no change
         odds = (stacked(rows, "null_odds").mean(0) for rows in rows_of.values())
         moved = np.nan_to_num(np.abs(np.subtract(*odds)))

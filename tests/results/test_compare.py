@@ -119,7 +119,7 @@ def test_untagged_questions_are_grouped_by_question_word(make_run, question_set)
 
 
 def test_most_changed_questions_come_first(make_run, question_set):
-    """By change in F1, ties by change in null odds; questions with equal F1 did not change."""
+    """By change in F1, in percent, ties by change in null odds; with equal F1 a question did not change."""
     questions = question_set()
     columns = {"abstained": [False] * 6, "null_odds": [0.0] * 6}
     mixed = {"exact": [1, 0, 0, 1, 0, 1], "f1": [1, 0.5, 0, 1, 0, 1], "abstained": [False] * 4 + [True] * 2}
@@ -130,9 +130,9 @@ def test_most_changed_questions_come_first(make_run, question_set):
     assert outcomes in pair_table(*systems).notes
     changed = changed_table(*systems, questions=questions).rows
     assert [(row["id"], row["a"], row["b"]) for row in changed] == [
-        ("q5-0", 1, 0),
-        ("q3-0", 1, 0),
-        ("q2-0", 1, 0.5),
+        ("q5-0", 100, 0),
+        ("q3-0", 100, 0),
+        ("q2-0", 100, 50),
     ]
     spans = zip(*(read_questions(b)[column] for column in ("start", "end")), strict=True)
     texts = [e.context[slice(*span)] for e, span in zip(questions.examples, spans, strict=True)]

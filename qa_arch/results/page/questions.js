@@ -166,7 +166,7 @@ function answerTable(texts, q, answers) {
   const golden = texts ? [...new Set(texts.questions[q][2].map(quote))].join(" | ") : null;
   const body = answers.map(({ rows, span, label, place, threshold, adopted }) => row(
     make("span", { class: "pick" }, keyOf({ place }), label), span ? quote(span) : rows.abstained[q] ? "no answer" : "(not in the passage)",
-    make("td", { class: rows.exact[q] ? "right" : "wrong", title: outcome(rows) }, rows.exact[q] ? "✓" : "✗"), make("td", {}, fixed(rows.f1[q], 2)),
+    make("td", { class: rows.exact[q] ? "right" : "wrong", title: outcome(rows) }, rows.exact[q] ? "✓" : "✗"), make("td", {}, fixed(100 * rows.f1[q], 1)),
     make("td", {}, odds(rows.odds[q])), make("td", {}, threshold === null ? (adopted ? "–" : "forced answer") : fixed(threshold, 2))));
   if (golden !== null) body.unshift(row("gold", golden ? make("span", { class: "gold" }, golden) : "no answer", ...Array.from({ length: 4 }, () => make("td"))));
   const heads = ["System", "Answer", "EM", "F1", "Null odds", "Threshold"].map((name, i) => make("th", { scope: "col", class: i < 2 ? "text" : null }, name));
