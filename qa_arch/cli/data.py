@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch import terminal
-from qa_arch.cli.runs import add_options, add_questions, file_named
+from qa_arch.cli.runs import add_options, add_questions, file_named, refuse_options
 from qa_arch.data.files import PASSAGES
 from qa_arch.data.question_sets import statistics
 from qa_arch.data.sources import format_of, open_listed, split_scheme, usage
@@ -92,6 +92,7 @@ def add_stats_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data", nargs="+", required=True, metavar="SOURCE", help=f"one set per source: {sources}")
     add("--json", action="store_true", help="print the statistics as JSON, for several sets by source")
     add_options(parser, "--on-error", "--language")
+    parser.set_defaults(on_error=None)  # tells whether it was given
     ceiling = (
         "also print this encoder's score ceiling: the score of gold answers widened to whole tokens, without"
         " those beyond decode.max_answer_tokens"
@@ -122,12 +123,12 @@ def _statistics(source: str, args: argparse.Namespace) -> dict[str, Any]:
     """Statistics of one set; with ``--encoder`` also the scores of gold answers that decoding could find."""
     form = format_of(source)
     if form.holds != PASSAGES:
-        if args.encoder:
-            raise ConfigError(f"--encoder: {source} has no passages to tokenise")
+        reason = f"is for sets with {PASSAGES}, and {source} has none; leave it out"
+        refuse_options(args, ("encoder", "language", "on_error"), reason)
         if form.counts is None:
             raise ConfigError(f"{source}: its format has no statistics; name a set with {PASSAGES}")
         return dict(form.counts(split_scheme(source)[1]))
-    questions = open_listed(source, on_error=args.on_error, language=args.language)
+    questions = open_listed(source, on_error=args.on_error or "raise", language=args.language)
     values = statistics(questions)
     if args.encoder:
         from qa_arch.config.find import choice

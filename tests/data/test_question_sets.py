@@ -222,6 +222,15 @@ def test_format_without_counts_is_refused(qa_arch, monkeypatch):
     assert "pairs.tsv: its format has no statistics; name a set with passages" in err
 
 
+@pytest.mark.parametrize("option", ["--on-error skip", "--on-error raise", "--language de", "--encoder bert"])
+def test_option_of_passages_is_refused_for_a_set_without(qa_arch, monkeypatch, option):
+    pairs = Format("pairs:FILE", "a set of pairs", open=None, holds="pairs", counts=lambda source: {})
+    monkeypatch.setattr(sources, "_format", lambda scheme: pairs)
+    code, _, err = qa_arch("stats", "--data", "pairs.tsv", *option.split())
+    reason = "is for sets with passages, and pairs.tsv has none; leave it out"
+    assert (code, f"{option.split()[0]} {reason}" in err) == (2, True)
+
+
 def test_ceiling_of_a_tokenizer(tmp_path, qa_arch, monkeypatch):
     """ "Velmora" is a part of a token, and an answer of 40 tokens longer than conf/decode allows."""
     from qa_arch.features import tokenizers
