@@ -106,7 +106,7 @@ def test_malformed_predictions_are_refused(predictions, message, evaluate, data)
         ('{"q1": "0.5"}', "q1: the no-answer score is a string ('0.5'); give a number"),
         ('{"q1": NaN}', "q1: the no-answer score is a number (nan); give a number"),
         (f'{{"q1": 1{"0" * 400}}}', "q1: the no-answer score is an integer (1000"),
-        ('{"q1": 0, "q2": 0, "q3": 0}', "question q4: has a prediction but no no-answer score"),
+        ('{"q1": 0, "q2": 0, "q3": 0}', "na.json: question q4: has a prediction but no no-answer score"),
     ],
 )
 def test_malformed_null_scores_are_refused(null_scores, message, evaluate, data, tmp_path):
