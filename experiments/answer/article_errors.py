@@ -9,7 +9,6 @@ runs and for the differences of two systems (means over their seeds).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.data.squad import read
+from qa_arch.files import data_folder
 from qa_arch.records import find_runs
 from qa_arch.results.systems import load_questions
 
@@ -48,7 +48,7 @@ def systems(folder: Path, article_of: Mapping[str, int]) -> tuple[dict[str, Floa
 
 
 def main() -> None:
-    questions = read(Path(os.environ["QA_ARCH_DATA"]) / FOLD_A)
+    questions = read(Path(data_folder()) / FOLD_A)
     ids = (example.id for example in questions.examples)
     article_of = dict(zip(ids, questions.article_numbers, strict=True))
     for name, place in RECORDS.items():

@@ -10,7 +10,6 @@ For testing, unanswerable questions are weighted to one half, their share in SQu
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qa_arch.data.squad import read
+from qa_arch.files import data_folder
 from qa_arch.metrics.abstention import class_weights, fit_threshold
 from qa_arch.records import CALIBRATION, find_runs
 from qa_arch.results.systems import Questions, load_questions
@@ -52,7 +52,7 @@ def regrets(rows: Questions, article: npt.NDArray[np.int64], tested: float | Non
 
 
 def main() -> None:
-    questions = read(Path(os.environ["QA_ARCH_DATA"]) / SQUAD)
+    questions = read(Path(data_folder()) / SQUAD)
     ids = (example.id for example in questions.examples)
     article_of = dict(zip(ids, questions.article_numbers, strict=True))
     loaded = []

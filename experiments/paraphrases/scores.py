@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import cycle, islice
@@ -36,6 +35,7 @@ from qa_arch.data.sentences import sentence_spans
 from qa_arch.data.squad import read
 from qa_arch.data.synthetic import RELATIONS, SUBJECTS, Names
 from qa_arch.features.vectors import read_vectors
+from qa_arch.files import data_folder
 from qa_arch.types import Example
 
 HERE = Path(__file__).parent
@@ -189,7 +189,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("run", metavar="RUN", help="folder of the QA-LSTM's run")
     qa_lstm = load_predictor(parser.parse_args().run)
-    data = Path(os.environ["QA_ARCH_DATA"])
+    data = Path(data_folder())
     cosines: dict[str, Cosine] = {
         "glove": by_vectors(glove_means),
         "qa_lstm": lambda pairs: np.array(qa_lstm.similarities(pairs)),
