@@ -326,7 +326,7 @@ def runs_table(
     require_one_measure({folder: measure for folder, r in runs if (measure := r.measure(split))})
     shown = select_columns(columns or _default_columns(runs, split))
     keys = {column.key for column in shown}
-    # Heuristics appear once: their scores depend only on the data.
+    # Heuristics appear once: their scores depend only on the data, of which a note names the calibration set.
     references: Mapping[str, Any] = next(
         (r.references[split] for _, r in runs if r.references.get(split)), {}
     )
@@ -384,6 +384,10 @@ def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         fitted = [r for _, r in runs if r.compared_point(split) and (r.threshold or not r.adopted)]
         if point.protocol == "2.0" and fitted and {"f1", "exact"} & set(shown):
             notes.append(_fitted_on(fitted))
+    heuristics = [(folder, r.fingerprint(CALIBRATION)) for folder, r in runs if r.references.get(split)]
+    if len({calibration for _, calibration in heuristics}) > 1:  # the table has those of the first run
+        first, _ = heuristics[0]
+        notes.append(f"heuristics: fitted on the calibration set of {first}; other runs have other sets")
     unknown = (r for _, r in runs if r.name == CHECKPOINTS and not r.facts(TRAIN).titles)
     if downloaded := [record.model for record in unknown]:
         notes.append(

@@ -49,6 +49,16 @@ from qa_arch.results.tables import (
 )
 
 
+def test_note_names_the_calibration_set_that_heuristics_are_fitted_on(make_record):
+    """They have one row, whatever the runs below were calibrated on."""
+    first, other = make_record("bert"), make_record("proposed")
+    sets = {"calibration": SplitFacts(fingerprint="other")}
+    note = "heuristics: fitted on the calibration set of a; other runs have other sets"
+    for data, expected in ((other.data, False), ({**other.data, **sets}, True)):
+        runs = [(Path("a"), first), (Path("b"), replace(other, data=data)), (Path("c"), first)]
+        assert (note in runs_table(runs).notes) == expected
+
+
 @pytest.fixture
 def made(make_record):
     """``made((model, seed, config changes), ...)``: records with their folders."""
