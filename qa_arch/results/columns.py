@@ -37,7 +37,7 @@ from qa_arch.records import (
     SplitFacts,
     is_squad,
 )
-from qa_arch.results.systems import Questions, load_questions, require_one_measure
+from qa_arch.results.systems import Questions, group_by_system, load_questions, require_one_measure
 from qa_arch.results.tables import Column, Table, two_decimals
 from qa_arch.terminal import counted
 
@@ -381,7 +381,12 @@ def notes_on(runs: Runs, split: str, shown: Collection[str]) -> list[str]:
         record, point = scored
         notes.append(_measured_on(record.facts(split), split, point.protocol))
         # Answers adopted without a fit are scored as they are, at no threshold.
-        fitted = [r for _, r in runs if r.compared_point(split) and (r.threshold or not r.adopted)]
+        fitted = [
+            (system.label, r)
+            for system in group_by_system(runs)
+            for _, r in system.runs
+            if r.compared_point(split) and (r.threshold or not r.adopted)
+        ]
         if point.protocol == "2.0" and fitted and {"f1", "exact"} & set(shown):
             notes.append(_fitted_on(fitted))
     heuristics = [(folder, r.fingerprint(CALIBRATION)) for folder, r in runs if r.references.get(split)]
@@ -421,19 +426,19 @@ def overlap_notes(scored: Iterable[tuple[Path | str, RunRecord, str]]) -> list[s
     ]
 
 
-def _fitted_on(records: Sequence[RunRecord]) -> str:
-    """Note on what the null thresholds were fitted on, per model if that differs."""
-    models: dict[str, dict[str, None]] = {}
-    for record in records:
+def _fitted_on(records: Sequence[tuple[str, RunRecord]]) -> str:
+    """Note on what the null thresholds were fitted on, per system, by label, if that differs."""
+    systems: dict[str, dict[str, None]] = {}
+    for label, record in records:
         threshold = record.threshold
         fit = threshold.fitted_on if threshold else "nothing"
         if threshold and threshold.prior is not None:
             fit += f", its unanswerable questions counted as {threshold.prior:.0%}"
         if threshold and threshold.width is not None:
             fit += f", F1 smoothed over {threshold.width:g} s.d. of the null odds"
-        models.setdefault(fit, {})[record.model] = None
-    first, *others = models
-    rest = "".join(f"; of {', '.join(models[fit])} on {fit}" for fit in others)
+        systems.setdefault(fit, {})[label] = None
+    first, *others = systems
+    rest = "".join(f"; of {', '.join(systems[fit])} on {fit}" for fit in others)
     return f"null threshold fitted on {first}{rest}"
 
 

@@ -59,6 +59,16 @@ def test_note_names_the_calibration_set_that_heuristics_are_fitted_on(make_recor
         assert (note in runs_table(runs).notes) == expected
 
 
+def test_note_names_systems_by_the_fit_of_their_thresholds(make_record):
+    """By the labels that a table has for them, as they may share a model."""
+    runs = []
+    for folder, lr, prior in (("a", 1e-4, None), ("b", 1e-3, 0.5)):
+        threshold = {"value": 0.25, "fitted_on": "calibration", "prior": prior}
+        runs.append((Path(folder), make_record("bert", config={"optim": {"lr": lr}}, threshold=threshold)))
+    note = "fitted on calibration; of bert lr=0.001 on calibration, its unanswerable questions counted as 50%"
+    assert f"null threshold {note}" in runs_table(runs).notes
+
+
 @pytest.fixture
 def made(make_record):
     """``made((model, seed, config changes), ...)``: records with their folders."""
