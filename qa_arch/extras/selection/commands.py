@@ -88,6 +88,8 @@ def run_paraphrase(args: argparse.Namespace) -> int:
     labels = [pair.paraphrase for pair in pairs if pair.paraphrase is not None]
     if args.threshold is not None and not labels:
         raise ConfigError(f"--threshold: {args.pairs} has no labels to score; leave it out, or add 0 or 1")
+    if args.format != "text" and args.out and not labels:
+        raise ConfigError(f"--format: no table is printed, as {args.pairs} has no labels; leave it out")
     predictor = open_predictor([args.run_folder], args)
     with watching("comparing", "questions") as watch:
         cosines = predictor.similarities([(p.first, p.second) for p in pairs], watch=watch)

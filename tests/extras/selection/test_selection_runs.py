@@ -83,6 +83,7 @@ def test_classification_run_has_main_and_sub_classes(classifying, qa_arch):
         ("paraphrase CLASSIFIED --pairs OUT", "does not compare questions; name a run of model=qa_lst"),
         ("types CLASSIFIED --data FILE --out FILE", "overwrite what is read; name another file"),
         ("paraphrase SELECTED --pairs FILE --out FILE", "overwrite what is read"),
+        ("paraphrase SELECTED --pairs FILE --out OUT --json", "--format: no table is printed, as"),
         ("selection evaluate SELECTED --data FILE --out FILE", "overwrite what is read"),
     ],
 )
