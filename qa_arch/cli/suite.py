@@ -27,7 +27,7 @@ from qa_arch.files import read_yaml
 from qa_arch.metrics.significance import Unit
 from qa_arch.process import gc_disabled
 from qa_arch.records import RunRecord, Runs, SplitFacts, find_runs, read_record, require_rows
-from qa_arch.results.suite import SuiteSet, suite_tables
+from qa_arch.results.suite import OWN_DEV, SuiteSet, suite_tables
 from qa_arch.results.systems import find_system, group_by_system
 from qa_arch.results.tables import print_table
 from qa_arch.terminal import watching
@@ -149,6 +149,8 @@ def _read_suite(name: str, config_dir: str | None) -> SuiteFile:
         suite = from_mapping(SuiteFile, content)
     if not suite.sets:
         raise ConfigError(f"{path}: has no sets; add sets: NAME: data: SOURCE")
+    if OWN_DEV in suite.sets:
+        raise ConfigError(f"{path}: sets.{OWN_DEV}: is the column of the runs' dev sets; choose another name")
     return suite
 
 

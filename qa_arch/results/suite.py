@@ -31,6 +31,9 @@ from qa_arch.results.systems import (
 from qa_arch.results.tables import Column, Table, number, text, two_decimals
 from qa_arch.terminal import counted
 
+OWN_DEV = "own_dev"
+"""Key of the scores on the dev sets of the runs, which no set may be called."""
+
 
 @dataclass(frozen=True)
 class SuiteSet:
@@ -118,7 +121,7 @@ def _score_table(
         trained = [r for r in records if not r.adopted and r.fingerprint(DEV) not in shown]
         points = [(r.seed, point) for r in trained if (point := r.compared_point(DEV))]
         dev = [(seed, point.f1) for seed, point in points if point.f1 is not None]
-        scored = {"own_dev": dev}
+        scored = {OWN_DEV: dev}
         for test, samples in zip(sets, by_set, strict=True):
             if sample := samples.systems.get(system.label):
                 f1 = samples.scores(system.label, test.measure).mean(1)
@@ -134,8 +137,8 @@ def _score_table(
         figures = {f"{test.name}_mean": test.published.get(name) for test in sets}
         rows.append({"model": f"{name} (published)"} | figures)
     columns = [text("model", "model"), number("seeds", "seeds")]
-    if any("own_dev_mean" in row for row in rows):
-        columns.append(effects.mean_column("own_dev", "dev of the run", weight=-1))
+    if any(f"{OWN_DEV}_mean" in row for row in rows):
+        columns.append(effects.mean_column(OWN_DEV, "dev of the run", weight=-1))
     columns += [effects.mean_column(test.name, test.name) for test in sets]
     notes = ["F1, mean ± standard deviation over seeds"]
     for test in sets:
@@ -147,7 +150,7 @@ def _score_table(
         skipped = f", faulty records left out: {facts.skipped:,}" if facts.skipped else ""
         counts = f"{counted(facts.questions or 0, 'question')}{nothing}{skipped}"
         notes.append(f"{test.name}: {counts}; F1{forced}{language}")
-    headings = {"own_dev": "dev of the run", **{test.name: test.name for test in sets}}
+    headings = {OWN_DEV: "dev of the run", **{test.name: test.name for test in sets}}
     return Table(title, columns, rows, [*notes, *effects.missing_notes(missing, headings)])
 
 

@@ -288,6 +288,7 @@ def test_scored_only_scores_nothing(suite, adopted, run_folder, qa_arch, tmp_pat
     [
         ("sets: {a: {dta: x}}", "unknown setting 'sets.a.dta' (did you mean 'sets.a.data'?)"),
         ("sets: {}", "has no sets"),
+        ("sets: {own_dev: {data: x}}", "sets.own_dev: is the column of the runs' dev sets"),
     ],
 )
 def test_invalid_suite_is_refused(tmp_path, qa_arch, content, message):
