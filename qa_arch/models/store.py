@@ -105,7 +105,7 @@ def make_encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> A
     settings = config.encoder
     encoder = build_encoder(
         settings,
-        vocab_size=len(tokenizer) if tokenizer else 0,
+        vocab_size=len(tokenizer) if tokenizer else settings.vocabulary or 0,
         pad_token_id=tokenizer.pad_token_id if tokenizer else 0,
         max_positions=config.features.max_length,
         gradient_checkpointing=config.trainer.gradient_checkpointing,
@@ -121,11 +121,9 @@ def require_window(config: Config, encoder: AnyEncoder) -> None:
 
 
 def check_encoder(config: Config) -> None:
-    """Raise ConfigError for settings that a pretrained encoder lacks, if it is known without the hub."""
-    name = str(config.encoder.name)
-    if config.encoder.init != "pretrained" or not config.has_encoder:
-        return
-    if known_config(name) is not None or Path(resolve(name)).is_dir():
+    """Raise ConfigError for settings that the encoder lacks, if it is random or known without the hub."""
+    name, is_random = str(config.encoder.name), config.encoder.init == "random"
+    if config.has_encoder and (is_random or known_config(name) is not None or Path(resolve(name)).is_dir()):
         with torch.device("meta"):
             make_encoder(config, None)
 

@@ -190,10 +190,11 @@ def _random_config(
     register(family)
     try:
         config = transformers.AutoConfig.for_model(**kwargs)
-    except ValueError as error:
-        raise ConfigError(f"encoder.family={family}: {first_line(error, BRIEF)}") from error
-    if max_positions is not None:
-        config.max_position_embeddings += _unread_positions(config)
+        if max_positions is not None:
+            config.max_position_embeddings += _unread_positions(config)
+    except LOADING_ERRORS as error:  # some families take no such sizes
+        reason = first_line(error, BRIEF)
+        raise ConfigError(f"encoder.family={family}: {reason}; choose bert, roberta or the like") from error
     return config
 
 

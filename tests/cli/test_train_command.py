@@ -210,6 +210,13 @@ def test_config_from_repeats_a_run_with_changed_settings(qa_arch, trained, tmp_p
         ("data=files data.train=/nope.json data.dev=/no.json", 4, "data.train: /nope.json: no such file"),
         ("debug=fast trainer=fsdp trainer.accelerator=cpu", 2, "trainer.strategy: fsdp shards a model"),
         ("data=demo features.max_length=1024", 2, "features.max_length: 1024 is more than the 512 tokens"),
+        ("debug=fast encoder.freeze=3", 2, "encoder.freeze=3: none, all, or how many top layers to train"),
+        ("debug=fast encoder.family=xlnet", 2, "encoder.family=xlnet: The model xlnet is one of the few"),
+        (
+            "debug=fast encoder.family=squeezebert",
+            2,
+            "encoder.family=squeezebert: If you want embedding_size",
+        ),
     ],
 )
 def test_refusals_leave_no_folder_and_a_dry_run_warns_of_them(
