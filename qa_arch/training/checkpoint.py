@@ -31,6 +31,8 @@ from qa_arch.files import replacing
 log = logging.getLogger(__name__)
 LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
+CONTENT = {"pytorch-lightning_version", "state_dict", "loops", "random", "train_sums"}
+"""Parts of every checkpoint: Lightning's, and those that ``TrainingModule`` adds."""
 STOP_NOTICE = (
     b"\nstopping: a checkpoint is saved after this step (or validation), then the run ends;"
     b"\n          Ctrl-C again quits at once\n"
@@ -208,6 +210,16 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
         names = " and ".join(path.name for path in paths)
         raise RunError(f"{folder}: {names} cannot be read; use --if-exists replace to start over")
     return None
+
+
+def require_own(path: Path, loaded: Any, module: pl.LightningModule) -> None:
+    """Raise RunError if the checkpoint ``loaded`` from ``path`` is of another program or another model."""
+    saved = loaded["state_dict"] if isinstance(loaded, dict) and loaded.keys() >= CONTENT else None
+    shapes = {name: tensor.shape for name, tensor in module.state_dict().items()}
+    if not isinstance(saved, dict) or shapes != {
+        name: getattr(value, "shape", None) for name, value in saved.items()
+    }:
+        raise RunError(f"{path}: is not a checkpoint of this run; use --if-exists replace to start over")
 
 
 @dataclass(eq=False)

@@ -40,7 +40,7 @@ from qa_arch.qa import task
 from qa_arch.qa.decoding import SpanCollector
 from qa_arch.qa.start import assemble
 from qa_arch.records import CALIBRATION, MODEL, Device
-from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest
+from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest, require_own
 from qa_arch.training.module import Fitting, TrainingData, TrainingModule
 from qa_arch.training.progress import History, TrainingProgress
 
@@ -225,6 +225,8 @@ def fit(
         trained.compile()  # in place: torch.compile(model) would rename every weight
     steps = data.total_steps(world=world)
     module = TrainingModule(config, replace(fitting, model=trained), total_steps=steps)
+    if checkpoint is not None:
+        require_own(checkpoint, loaded, module)
     with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if not settings.epochs:  # no epoch has saved it, but the run loads what is saved

@@ -232,6 +232,23 @@ def test_checkpoint_with_arbitrary_pickles_is_refused(tmp_path):
         newest(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [[], {"state_dict": {}}, {"random": []}, {"state_dict": {"model.weight": torch.zeros(2)}}],
+    ids=str,
+)
+def test_checkpoint_of_another_program_or_model_is_refused(run_training, stop_after, tmp_path, content):
+    stop_after(1, *TWO_EPOCHS)
+    path = tmp_path / "stopped" / LAST
+    own = torch.load(path, weights_only=True)
+    foreign = {**own, **content} if "model" in str(content) else content  # all parts, of other weights
+    torch.save(foreign, path)
+    with pytest.raises(
+        RunError, match=r"last\.ckpt: is not a checkpoint of this run; use --if-exists replace"
+    ):
+        run_training(*TWO_EPOCHS, name="stopped", resume=True)
+
+
 def _damage(path, how: str) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
