@@ -25,7 +25,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from qa_arch.config.compose import IntervalSweep, Override, RangeSweep
-from qa_arch.errors import ConfigError
+from qa_arch.errors import BRIEF, ConfigError, RunError, one_line
 from qa_arch.launchers import MANIFEST, PENDING, STUDY, Value
 
 log = logging.getLogger(__name__)
@@ -131,14 +131,25 @@ def _study(folder: Path, seed: int, seeds: int, *, dry: bool) -> optuna.Study:
     """The study in ``folder``, or for a ``dry`` run a copy of it in memory."""
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     storage: Any = optuna.storages.InMemoryStorage()
-    if not dry or (folder / STUDY).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        journal = JournalStorage(JournalFileBackend(str(folder / STUDY)))
-        if not dry:
-            storage = journal
-        elif NAME in optuna.get_all_study_names(journal):
-            optuna.copy_study(from_study_name=NAME, from_storage=journal, to_storage=storage)
-    study = optuna.create_study(storage=storage, study_name=NAME, direction="maximize", load_if_exists=True)
+    existed = (folder / STUDY).is_file()
+    try:
+        if not dry or existed:
+            folder.mkdir(parents=True, exist_ok=True)
+            journal = JournalStorage(JournalFileBackend(str(folder / STUDY)))
+            if not dry:
+                storage = journal
+            elif NAME in optuna.get_all_study_names(journal):
+                optuna.copy_study(from_study_name=NAME, from_storage=journal, to_storage=storage)
+        study = optuna.create_study(
+            storage=storage, study_name=NAME, direction="maximize", load_if_exists=True
+        )
+    except Exception as error:  # a damaged line raises errors of many classes
+        if not existed:
+            raise
+        raise RunError(
+            f"{folder / STUDY}: cannot be read ({one_line(error, BRIEF)}); restore it, or give this search"
+            " its own sweep.folder=DIR"
+        ) from error
     recorded = study.user_attrs.get(SEEDS, 1 if study.trials else seeds)
     if recorded != seeds:
         raise ConfigError(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from qa_arch.config.compose import OverridesParser
-from qa_arch.errors import ConfigError
+from qa_arch.errors import ConfigError, RunError
 from qa_arch.launchers import PENDING
 from qa_arch.records import RECORD
 from qa_arch.sweep import MANIFEST, STUDY, read_manifest
@@ -255,6 +255,15 @@ def test_value_is_the_mean_over_seeds(stubbed, train_m):
     code, _, err = train_m(*arguments[:-1], "hydra.sweeper.n_trials=4")
     assert code == 2
     assert "means over sweep.seeds=2, not 1" in err
+
+
+@pytest.mark.parametrize("line", ["{bad", "[1]", '{"op_code": 99}'])
+def test_damaged_study_is_named(tmp_path, line):
+    run_search(tmp_path, Launcher(), trials=1)
+    with (tmp_path / STUDY).open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(RunError, match=r"study\.journal: cannot be read .* its own sweep\.folder=DIR$"):
+        run_search(tmp_path, Launcher(), trials=2)
 
 
 def test_dry_run_writes_nothing_and_names_no_best_point(tmp_path, caplog):
