@@ -113,7 +113,9 @@ def read_manifest(folder: Path) -> Manifest:
     if not isinstance(raw, dict) or raw.get("schema") != SCHEMA:
         raise RunError(f"{path}: is not of schema {SCHEMA}, which this version reads; {again}")
     try:
-        return from_mapping(Manifest, raw)
+        manifest = from_mapping(Manifest, raw)
+        launchers.sweep_settings(manifest.settings)
+        return manifest
     except ConfigError as error:
         raise RunError(f"{path}: {error}; {again}") from error
 
@@ -619,6 +621,8 @@ def _job_again(
     made: Any = {"if_exists": "resume", "config_dir": config_dir, "trust": trust, "title": point.title}
     try:
         raw = merge(path, overrides, config_dir, resumes=runs)
+        with named(str(path)):
+            validate(raw)
         job = jobs.plan_composed(raw, overrides, folder=path.parent, **made)
         key = point_key(job.config)
     except QaArchError as error:

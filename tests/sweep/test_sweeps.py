@@ -449,6 +449,18 @@ def test_points_keep_the_logger_of_the_command_line_alone(stubbed, train_m, qa_a
     assert (job.machine, job.raw["logger"]["save_dir"]) == (["logger=csv", "logger.save_dir=here"], "here")
 
 
+@pytest.mark.usefixtures("jobs_to_run")
+def test_resume_names_a_file_of_the_sweep_that_was_damaged(stubbed, train_m, qa_arch):
+    train_m("seed=1,2")
+    for file, old, new, message in (
+        (stubbed.point(1) / "config.yaml", "\nseed: 1", "\nseed: a", "seed: expected an integer, got 'a'"),
+        (stubbed.folder / MANIFEST, '"seeds": 1', '"seeds": 0', "sweep.seeds: 0 is out of range"),
+    ):
+        file.write_text(file.read_text().replace(old, new))
+        code, _, err = qa_arch("sweep", "resume", stubbed.folder)
+        assert (code in (2, 5), f"{file}: {message}" in err) == (True, True), err
+
+
 def test_resume_checks_the_given_devices(stubbed, train_m, monkeypatch, qa_arch, jobs_to_run):
     """Before a point is cleared or started."""
     checked = []
