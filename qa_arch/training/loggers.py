@@ -25,8 +25,8 @@ from qa_arch.config.check import suggest
 from qa_arch.config.machine import logger_sections
 from qa_arch.config.schema import Config
 from qa_arch.config.target import TRUSTED, arguments, locate, require_logger
-from qa_arch.errors import ConfigError, QaArchError, UnavailableError, one_line
-from qa_arch.files import write_json
+from qa_arch.errors import ConfigError, QaArchError, RunError, UnavailableError, one_line
+from qa_arch.files import read_json, write_json
 from qa_arch.qa.files import PREDICTIONS
 from qa_arch.records import (
     CALIBRATION,
@@ -196,10 +196,14 @@ class WandbLogger(lightning.WandbLogger):
 
 
 def _earlier_run(run_file: Path, **facts: str | None) -> str | None:
-    """Id in ``run_file``, if the file exists and holds these ``facts``; else None."""
+    """Id in ``run_file``, if the file exists and holds these ``facts``; else None. RunError if it is
+    damaged."""
     if not run_file.is_file():
         return None
-    earlier = json.loads(run_file.read_text(encoding="utf-8"))
+    remedy = "restore it, or delete it to log a new run"
+    earlier = read_json(run_file, remedy)
+    if not isinstance(earlier, dict) or not isinstance(earlier.get("id"), str):
+        raise RunError(f"{run_file}: names no run of the logger; {remedy}")
     return earlier["id"] if earlier.items() >= facts.items() else None
 
 

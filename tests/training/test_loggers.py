@@ -21,7 +21,8 @@ from wandb.sdk.lib.urls import DEFAULT_BASE_URL
 from qa_arch.config import target as extras
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.sources import open_passages
-from qa_arch.errors import ConfigError, UnavailableError
+from qa_arch.errors import ConfigError, RunError, UnavailableError
+from qa_arch.files import write_atomic
 from qa_arch.records import find_runs, read_record
 from qa_arch.training import loggers
 from qa_arch.training.loggers import COLUMNS, MAX_SUMMARY, WANDB_RUN, Outcome
@@ -225,6 +226,14 @@ def test_resumed_run_continues_its_wandb_run(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_RUN_ID", "of-an-agent")
     start(project="b", mode="online")
     assert started[-1] == new, "wandb reads the variable itself"
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"id": 3}'])
+def test_damaged_file_of_a_wandb_run_is_named(tmp_path, monkeypatch, content):
+    monkeypatch.delenv("WANDB_MODE")
+    file = write_atomic(tmp_path / WANDB_RUN, content)
+    with pytest.raises(RunError, match=rf"^{file}: .*; restore it, or delete it to log a new run$"):
+        loggers.WandbLogger(folder=tmp_path, project="p", mode="online")
 
 
 def test_runs_that_log_into_one_folder_have_a_subfolder_each(configure, tmp_path):
