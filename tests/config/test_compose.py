@@ -109,6 +109,7 @@ def test_every_overlay_works_with_every_model(model, overlay):
 def test_experiments_override_groups_and_the_user_overrides_both():
     assert validate(compose(["experiment=squad2_8gb"])).trainer.accumulate == 4
     assert validate(compose(["experiment=squad2_8gb", "trainer.global_batch=12"])).trainer.accumulate == 2
+    assert validate(compose(["experiment=demo", "trainer.global_batch=64"])).trainer.accumulate == 2
     smoke = [validate(compose([f"experiment={name}", "debug=fast"])) for name in ("squad2", "thesis", "demo")]
     assert [(config.trainer.batch_size, config.trainer.accumulate) for config in smoke] == [(4, 1)] * 3
     assert validate(compose(["model=albert", "experiment=real_part"])).encoder.name == "minilm"
