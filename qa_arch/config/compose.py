@@ -41,7 +41,7 @@ from qa_arch.config.machine import (
 )
 from qa_arch.config.schema import Trainer, refuse_ignored_encoder, refuse_mixed_sources, validate
 from qa_arch.config.target import require_packages
-from qa_arch.errors import ConfigError, UnavailableError, one_line
+from qa_arch.errors import ConfigError, UnavailableError, named, one_line
 from qa_arch.files import read_yaml
 from qa_arch.manifest import model_changes
 
@@ -191,7 +191,8 @@ def _started(plain: dict[Any, Any], overrides: Sequence[str]) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"init_from: {folder} has no {CONFIG}; name the folder of a run that was trained")
     before = read_yaml(path)
-    validate(before)  # it may be damaged
+    with named(f"init_from: {path}"):  # it may be damaged
+        validate(before)
     _refuse_interpolations(before, f"{path}: config")
     typed: dict[str, Any] = {}
     for word in overrides:

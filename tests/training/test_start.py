@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 import qa_arch as package
 from qa_arch.api import train
 from qa_arch.config.compose import multirun
-from qa_arch.config.schema import Distillation
+from qa_arch.config.schema import Distillation, refuse_without_effect
 from qa_arch.data.memory import FOLDER, given
 from qa_arch.data.sources import open_passages
 from qa_arch.errors import ConfigError, DataError, QaArchError, RunError, UnavailableError
@@ -270,10 +270,20 @@ def test_settings_of_another_model_are_refused(parent, overrides, message):
         plan(f"init_from={parent}", *overrides)
 
 
+@pytest.mark.parametrize("word", ["optim.lr=0.5", "optim=adamax", "callbacks=timer", "trainer.patience=2"])
+def test_settings_of_training_are_refused_without_any(parent, word):
+    typed = [f"init_from={parent}", "trainer.epochs=0", word]
+    with pytest.raises(ConfigError, match=f"^{word}: has no effect, as trainer.epochs=0 trains nothing"):
+        refuse_without_effect(typed, [plan(*typed)])
+
+
 def test_sources_that_are_not_finished_runs_with_weights_are_refused(copied):
     config = read_yaml(copied / "config.yaml")
     write_json(copied / "config.yaml", {**config, "name": "${oc.env:HOME}"})
     with pytest.raises(ConfigError, match=r"config\.name: .* contains \$\{"):
+        plan(f"init_from={copied}")
+    write_json(copied / "config.yaml", {**config, "seed": "a"})
+    with pytest.raises(ConfigError, match=r"^init_from: \S+config\.yaml: seed: expected an integer"):
         plan(f"init_from={copied}")
     write_json(copied / "config.yaml", config)
     write_record(copied, replace(read_record(copied), status="failed"))
