@@ -1,8 +1,8 @@
 """What distillation from a mixed ensemble adds, and what the head adds: the four arms of plan.md.
 
-Filled by: the tuning of README.md; then, from the commit that registered.json names, card.py run teachers,
-students and score, and qa-arch tables 'runs/ensemble_distillation/*-s1[3-7]' --publish
-experiments/ensemble_distillation/records
+Filled by: the tuning of README.md, published to records/tuning; then, from the commit that registered.json
+names, card.py run teachers, students and score, and qa-arch tables 'runs/ensemble_distillation/*-s1[3-7]'
+--publish experiments/ensemble_distillation/records
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from pathlib import Path
 
 from qa_arch.files import read_yaml
 from qa_arch.provenance import read_registration
-from qa_arch.records import DEV
+from qa_arch.records import CALIBRATION, DEV
 from qa_arch.results.effects import P_HOLM, P_VALUE, delta_columns, effects, samples_of
-from qa_arch.results.experiments import Wanted, records_table, registered_systems
+from qa_arch.results.experiments import Wanted, drawn_table, records_table, registered_systems
 from qa_arch.results.systems import System
 from qa_arch.results.tables import Table, text
 
@@ -41,13 +41,16 @@ def tables(folder: Path) -> list[Table]:
             *("model", "seed", "exact", "f1", "HasAns_f1", "NoAns_f1", "forced_f1", "auroc"),
             *("null_threshold", "parameters", "seconds"),
         ),
+        records="*-s1[3-7]",
         wanted=wanted,
         notes=["the commands also have the tuned settings; the distilled arms follow: plan.md"],
         sort=("model", "seed"),
     )
     registration = read_registration(folder)
     arms = registered_systems(folder, registration.runs) if registration else []
-    return [runs, tests_table(arms)] if arms else [runs]
+    columns = ("model", "seed", "f1", "forced_f1", "auroc", "seconds")
+    tuning = drawn_table(folder, "Tuning: the trials so far, calibration", columns, "tuning/*", CALIBRATION)
+    return [runs, *([tests_table(arms)] if arms else []), *([tuning] if tuning else [])]
 
 
 def tests_table(arms: list[System]) -> Table:

@@ -48,10 +48,7 @@ CALIBRATION_FROM = ("calibration", "hold_out_articles", "hold_out_share")
 GLOVE_ONLY = tuple(f"glove.{key}" for key in ("path", "name", "dim", "backend", "keep"))
 """Settings that a run without word vectors does not read."""
 
-TRAINING_ONLY = (
-    *("optim.*", "callbacks.*"),
-    *(f"trainer.{key}" for key in ("max_steps", "patience", "select", "limit_train_batches")),
-)
+TRAINING_ONLY = ("optim.*", "callbacks.*", "trainer.select", "trainer.limit_train_batches")
 """Settings that a run without epochs does not read."""
 
 
@@ -687,8 +684,9 @@ def _without_effect(config: Config) -> dict[str, str]:
         unread |= dict.fromkeys(("calibration.prior", "calibration.fit", "trainer.select"), reason)
     if not data.train_questions and first in ("", "calibration"):
         unread["data.split_seed"] = "nothing is held out or drawn"
-    if not config.trainer.epochs:
-        unread |= dict.fromkeys(TRAINING_ONLY, "trainer.epochs=0 trains nothing")
+    if not (trainer := config.trainer).epochs:  # no limits (-1, 0) replace those of init_from
+        limits = [f"trainer.{key}" for key in ("max_steps", "patience") if getattr(trainer, key) > 0]
+        unread |= dict.fromkeys((*TRAINING_ONLY, *limits), "trainer.epochs=0 trains nothing")
     if config.distillation.teachers and not config.distillation.soft_targets:
         unread["distillation.temperature"] = "distillation.soft_targets is 0"
         takes_tokenizer = encoder.init == "random" and not (encoder.vocabulary or encoder.tokenizer)
