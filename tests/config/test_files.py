@@ -261,6 +261,7 @@ def _merges(depth: int) -> str:
         (f"a: {'[' * 80}{']' * 80}", "nested more than 64 deep"),
         ("a: &a [*a]", "nested more than 64 deep"),
         ("a: &a [*a, *a]", "its aliases repeat too many values"),
+        (_aliases(5), "its aliases repeat too many values"),
         (_aliases(8), "its aliases repeat too many values"),
         (_merges(40), "its aliases repeat too many values"),
         (f"a: {'9' * 6000}", "a number with more than 4300 digits"),
