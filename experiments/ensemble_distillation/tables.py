@@ -48,7 +48,7 @@ def tables(folder: Path) -> list[Table]:
     )
     registration = read_registration(folder)
     arms = registered_systems(folder, registration.runs) if registration else []
-    columns = ("model", "seed", "f1", "forced_f1", "auroc", "seconds")
+    columns = ("model", "seed", "f1", "forced_f1", "auroc")
     tuning = drawn_table(folder, "Tuning: the trials so far, calibration", columns, "tuning/*", CALIBRATION)
     return [runs, *([tests_table(arms)] if arms else []), *([tuning] if tuning else [])]
 
