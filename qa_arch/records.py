@@ -927,10 +927,23 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
     of other types: texts, numbers and booleans, an id for every row, whole and finite numbers as offsets."""
     import pyarrow as pa
     import pyarrow.parquet as pq
+    from pyarrow import types
 
     path = Path(folder) / QUESTIONS
     if not path.is_file():
         raise RunError(f"{path}: missing; the run did not finish scoring")
+
+    def is_text(kind: pa.DataType) -> bool:
+        return types.is_string(kind) or types.is_null(kind)
+
+    def is_value(kind: pa.DataType) -> bool:
+        return is_text(kind) or types.is_primitive(kind)
+
+    fits = {
+        **dict.fromkeys(TEXT_COLUMNS, is_text),
+        **dict.fromkeys(WHOLE_COLUMNS, types.is_integer),
+        **dict.fromkeys(TRUTH_COLUMNS, types.is_boolean),
+    }
     try:
         with pq.ParquetFile(path) as file:
             facts, batches, room = file.metadata, [], MOST_BYTES
@@ -946,14 +959,8 @@ def read_questions(folder: str | Path) -> dict[str, list[Any]]:
                     raise ValueError(f"more than {MOST_BYTES >> 20} MiB of values")
             table = pa.Table.from_batches(batches, file.schema_arrow)  # also of no batch
         for column in table.schema:
-            kind, is_text = column.type, pa.types.is_string(column.type) or pa.types.is_null(column.type)
-            fits = {
-                **dict.fromkeys(TEXT_COLUMNS, is_text),
-                **dict.fromkeys(WHOLE_COLUMNS, pa.types.is_integer(kind)),
-                **dict.fromkeys(TRUTH_COLUMNS, pa.types.is_boolean(kind)),
-            }
-            if not fits.get(column.name, is_text or pa.types.is_primitive(kind)):
-                raise ValueError(f"a column has the wrong type: {column.name} is {kind}")
+            if not fits.get(column.name, is_value)(column.type):
+                raise ValueError(f"a column has the wrong type: {column.name} is {column.type}")
         for name in ("id", *WHOLE_COLUMNS, *TRUTH_COLUMNS):
             if name in table.column_names and table[name].null_count:
                 raise ValueError(f"a row has no {name}")

@@ -50,7 +50,8 @@ def tables(folder: Path) -> list[Table]:
     arms = registered_systems(folder, registration.runs) if registration else []
     columns = ("model", "seed", "f1", "forced_f1", "auroc")
     tuning = drawn_table(folder, "Tuning: the trials so far, calibration", columns, "tuning/*", CALIBRATION)
-    return [runs, *([tests_table(arms)] if arms else []), *([tuning] if tuning else [])]
+    tests = tests_table(arms) if arms else None
+    return [table for table in (runs, tests, tuning) if table is not None]
 
 
 def tests_table(arms: list[System]) -> Table:

@@ -19,7 +19,7 @@ from qa_arch.cli import runs
 from qa_arch.cli.runs import DEVICE, PERMISSION, add_options
 from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
-from qa_arch.errors import ConfigError, DataError, RunError
+from qa_arch.errors import ConfigError, RunError, named
 from qa_arch.files import write_json
 from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.squad import (
@@ -124,23 +124,21 @@ def _score_files(args: argparse.Namespace) -> int:
     missing = missing_ids(questions, predictions.values)
     _print_ids(f"{predictions.path}: questions without a prediction (of {len(questions)})", missing)
     odds = null_scores.values if null_scores else {}
-    unscored = [id_ for id_ in predictions.values if null_scores and id_ in known and id_ not in odds]
-    if unscored:
-        fault = f"question {shown_id(unscored[0])}: has a prediction but no no-answer score"
-        raise DataError(f"{args.na_prob}: {fault}; give one for each")
     threshold = OFFICIAL_THRESHOLD if args.null_threshold is None else args.null_threshold
     if args.null_threshold is None and any(not 0 <= value <= 1 for value in odds.values()):
         _say(
             f"warning: {args.na_prob}: values outside 0..1 look like odds, and the official threshold"
             f" {OFFICIAL_THRESHOLD} is applied to them; give --null-threshold (0 is neutral for odds)"
         )
-    scores = aggregate(
-        score_questions(questions, predictions.values),
-        protocol,
-        null_scores=odds if null_scores else None,
-        threshold=threshold,
-        missing=len(missing),
-    )
+    scored = score_questions(questions, predictions.values)
+    with named(args.na_prob if scored and null_scores else ""):  # which may lack a question
+        scores = aggregate(
+            scored,
+            protocol,
+            null_scores=odds if null_scores else None,
+            threshold=threshold,
+            missing=len(missing),
+        )
     values = scores.flat()
     texts = final_texts(questions, predictions.values, odds, threshold)
     # A question without a prediction is no abstention.

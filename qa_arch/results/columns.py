@@ -426,10 +426,11 @@ def overlap_notes(scored: Iterable[tuple[Path | str, RunRecord, str]]) -> list[s
     ]
 
 
-def _fitted_on(records: Sequence[tuple[str, RunRecord]]) -> str:
-    """Note on what the null thresholds were fitted on, per system, by label, if that differs."""
+def _fitted_on(labelled: Sequence[tuple[str, RunRecord]]) -> str:
+    """Note on what the null thresholds of records were fitted on, by the labels of their systems if that
+    differs."""
     systems: dict[str, dict[str, None]] = {}
-    for label, record in records:
+    for label, record in labelled:
         threshold = record.threshold
         fit = threshold.fitted_on if threshold else "nothing"
         if threshold and threshold.prior is not None:

@@ -399,7 +399,7 @@ FAULTS = (
           test="test_unusable_yaml_is_one_line", old="> most", new="> 100 * most"),
     Fault(name="question rows of any type are read", at="read_questions",
           test="test_values_of_another_type_in_question_rows_are_refused",
-          old="fits.get(column.name, is_text or pa.types.is_primitive(kind))", new="True"),
+          old="fits.get(column.name, is_value)(column.type)", new="True"),
     Fault(name="invalid UTF-8 in question rows is a bug", at="read_questions",
           test="test_questions_without_an_id_or_not_in_utf8_are_refused",
           old="OSError, ValueError, MemoryError", new="OSError, MemoryError"),
