@@ -34,6 +34,7 @@ from qa_arch.config.target import CALLBACKS, TRUSTED, arguments, locate
 from qa_arch.errors import ConfigError, one_line
 from qa_arch.models import store
 from qa_arch.nn.features import forward_flops
+from qa_arch.nn.precision import bf16_is_faster
 from qa_arch.process import launched
 from qa_arch.provenance import processor
 from qa_arch.qa import task
@@ -150,6 +151,8 @@ def start_process(config: Config) -> Config:
     settings = resolve(config.trainer)
     if config.optim.name != "adamw":  # the only one with 8-bit states
         settings = replace(settings, optimizer_bits=32)
+    if (settings.accelerator, settings.precision) == ("cpu", "bf16") and not bf16_is_faster():
+        log.warning("trainer.precision: this processor only emulates bf16; trainer.precision=fp32 is faster")
     world = int(settings.devices)
     log.info(
         "batch: %d windows per optimizer step (batch_size %d x accumulate %d x devices %d)",

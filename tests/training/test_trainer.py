@@ -63,6 +63,16 @@ def test_8gb_preset_by_compute_capability(fake_gpus, capability, precision):
     assert (on_cpu.accelerator, on_cpu.precision, on_cpu.optimizer_bits) == ("cpu", "fp32", 32)
 
 
+@pytest.mark.parametrize("faster", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_emulated_bf16_is_said(monkeypatch, caplog, precision, faster):
+    """With AVX2 alone, a step with MiniLM takes ten times as long as in fp32."""
+    monkeypatch.setattr("qa_arch.training.fit.bf16_is_faster", lambda: faster)
+    start_process(configured("trainer=cpu", f"trainer.precision={precision}"))
+    warned = "this processor only emulates bf16" in caplog.text
+    assert warned == (precision == "bf16" and not faster)
+
+
 @pytest.mark.parametrize(("optimizer", "bits"), [("adamw", 8), ("adamax", 32)])
 def test_only_adamw_counts_as_trained_in_8_bits(fake_gpus, optimizer, bits):
     fake_gpus(1)
