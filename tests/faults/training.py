@@ -273,4 +273,11 @@ FAULTS = (
     Fault(name="twins are separated before memory is called too small", at="run:_fit_into_memory",
           test="test_twins_that_do_not_fit_are_out_of_memory",
           old=".batch_size >= fitting.batches.least", new=".batch_size >= 1"),
+    Fault(name="soft targets stay on the CPU", at="SoftTargets.__call__", test="test_device::test_run",
+          old=".to(batch.ids.device)", new=""),
+    Fault(name="a mask is made on the CPU", at="masking:prefix_mask",
+          test="test_device::test_loss_and_gradients",
+          old="torch.arange(longest, device=lengths.device)", new="torch.arange(longest)"),
+    Fault(name="ends of spans are made on the CPU", at="decoding:band", test="test_device::test_answers",
+          old="torch.arange(limit, device=end.device)", new="torch.arange(limit)"),
 )

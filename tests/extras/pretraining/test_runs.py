@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from devices import simulated
 from safetensors.torch import load_file
 from stops import stopped_after
 from training.conftest import Trained
@@ -158,6 +159,16 @@ def test_resumed_run_equals_an_uninterrupted_one(run):
     resumed = run("stopped", *settings, resume=True, model="denoising")
     assert resumed.results == uninterrupted.results
     assert resumed.weights == uninterrupted.weights
+
+
+@pytest.mark.parametrize("model", ["mlm_nsp", "causal", "denoising"])
+def test_run_on_a_device_that_is_not_the_cpu(run, model):
+    expected = run("cpu", model=model).record
+    with simulated():
+        record = run("device", model=model).record
+    for epoch, other in zip(record.epochs, expected.epochs, strict=True):
+        assert epoch.train_loss == pytest.approx(other.train_loss, abs=1e-4)
+        assert epoch.metrics == pytest.approx(other.metrics, rel=1e-3)
 
 
 def test_epoch_of_lowest_loss_is_selected(run, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from contract import models_of
+from devices import simulated
 
 import qa_arch
 from qa_arch.config.compose import compose
@@ -139,3 +140,13 @@ def test_trained_run_classifies_its_training_questions(configure, tmp_path):
     assert point.metric("accuracy") == point.metric("main_accuracy") == 100
     predictor = qa_arch.load_predictor(tmp_path, device="cpu")
     assert predictor.classify([*QUESTIONS, "Who paints boats ?"]) == [*QUESTIONS.values(), "HUM:ind"]
+
+
+@pytest.mark.parametrize("case", ["qa_lstm/a", "qa_lstm/i", "suffixes", "question_types"])
+def test_run_on_a_device_that_is_not_the_cpu(configure, case, tmp_path):
+    expected = train(configure(case), folder=tmp_path / "cpu")
+    with simulated():
+        record = train(configure(case), folder=tmp_path / "device")
+    (epoch,), (other,) = record.epochs, expected.epochs
+    assert epoch.train_loss == pytest.approx(other.train_loss, abs=1e-4)
+    assert epoch.metrics == pytest.approx(other.metrics, abs=1e-3)
