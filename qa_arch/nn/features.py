@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from torch.backends import cudnn, mkldnn
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -95,5 +96,6 @@ def forward_flops(model: nn.Module, batch: Any) -> int:
         sdpa_kernel(SDPBackend.MATH),
         FlopCounterMode(display=False, custom_mapping=_UNLISTED) as counter,
     ):
-        model(batch)
+        # Without gradients also for the counter, which fails at a view of a parameter that a module is given.
+        functional_call(model, {name: value.detach() for name, value in model.named_parameters()}, (batch,))
     return counter.get_total_flops()

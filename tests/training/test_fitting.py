@@ -332,6 +332,23 @@ def test_products_that_libraries_hide_are_counted():
     assert forward_flops(attention, torch.randn(2, 4, 10, 8)) == 2 * 2 * (2 * 4 * 10 * 10 * 8)
 
 
+class Relative(torch.nn.Module):
+    """Hands a view of a parameter to a layer, as DeBERTa its relative positions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.positions, self.layer = torch.nn.Embedding(5, 4), torch.nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.layer(self.positions.weight[:3]) + x
+
+
+def test_products_with_a_view_of_a_parameter_are_counted():
+    model = Relative()
+    assert forward_flops(model, torch.zeros(6)) == 2 * 3 * 4 * 6
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
 class Match(torch.nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
