@@ -49,6 +49,9 @@ def train(
     """
     if isinstance(overrides, str):
         raise ConfigError(f"overrides: must be a list of settings, such as {overrides.split()}")
+    overrides, packages = as_list(overrides, "overrides"), as_list(trust or (), "trust")
+    for name, path in (("folder", folder), ("config_dir", config_dir)):
+        as_list([] if path is None else [path], name)
     if if_exists not in get_args(IfExists):
         raise ConfigError(f"if_exists: '{if_exists}' is not one of {', '.join(get_args(IfExists))}")
     if launched() is not None:
@@ -59,9 +62,7 @@ def train(
         chosen = not sources or any(word.startswith("data=") for word in overrides)
         settings = [*(() if chosen else ("data=files",)), *overrides, *sources]
         refuse_repeated(settings)
-        job = jobs.plan(
-            settings, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=as_list(trust or ())
-        )
+        job = jobs.plan(settings, folder=folder, if_exists=if_exists, config_dir=own_conf, trust=packages)
         refuse_without_effect(overrides, [job.config])
         jobs.check([job])
         jobs.train(job)

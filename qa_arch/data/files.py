@@ -14,13 +14,13 @@ import json
 import os
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
-from qa_arch.errors import BRIEF, DataError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, DataError, UnavailableError, first_line
 from qa_arch.files import data_folder, loads, read_unpacked, user_path
 
 TABLES = (".parquet", ".arrow")
@@ -42,10 +42,15 @@ class Lines(list[tuple[int, Any]]):
     """Records of a JSON Lines file with their line numbers, counted from 1."""
 
 
-def as_list(paths: Paths) -> list[str]:
-    """A path or a sequence of paths as a list of strings."""
-    sequence = [paths] if isinstance(paths, (str, os.PathLike)) else paths
-    return [os.fspath(path) for path in sequence]
+def as_list(paths: Paths, what: str = "paths") -> list[str]:
+    """A path or a sequence of paths as a list of strings; ConfigError for anything else, called ``what``."""
+    is_single = isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable)
+    items: Any = [paths] if is_single else paths
+    items = list(items)
+    for item in items:
+        if not isinstance(item, str | os.PathLike):
+            raise ConfigError(f"{what}: expected a string, got {item!r:.80}")
+    return [os.fspath(item) for item in items]
 
 
 def expand(paths: Paths, patterns: Sequence[str] = PATTERNS) -> tuple[Path, ...]:

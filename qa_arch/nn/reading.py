@@ -11,9 +11,11 @@ import torch
 from torch import nn
 
 from qa_arch.config.schema import Config
+from qa_arch.errors import UnavailableError, first_line
 from qa_arch.features.batches import BucketBatchSampler
 from qa_arch.nn.precision import Precision, mixed
 
+Place = str | int | torch.device
 Watch = Callable[[int, int], None]
 """Progress callback, called with the number of rows read so far and their total."""
 
@@ -112,6 +114,16 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 def device_of(model: nn.Module) -> torch.device:
     """Device of a model's parameters; the CPU if it has none."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def require_device(device: Place) -> None:
+    """Raise UnavailableError unless tensors can be made on ``device``, and read."""
+    try:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, TypeError) as error:
+        raise UnavailableError(
+            f"device {device}: cannot be used ({first_line(error)}); use cpu (--device cpu)"
+        ) from error
 
 
 def run_device(config: Config) -> Literal["cuda", "cpu"]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,7 +27,7 @@ from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import recipe_of, refuse_recipe, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.files import as_list
-from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, UnavailableError, first_line
+from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, first_line
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.files import read_json
@@ -45,7 +45,7 @@ from qa_arch.models.onnx_model import DESCRIPTION, OnnxModel, read_description
 from qa_arch.nn.encoder_factory import bounded
 from qa_arch.nn.features import parameter_blocks
 from qa_arch.nn.precision import Precision, bf16_is_faster, cast_weights
-from qa_arch.nn.reading import device_of
+from qa_arch.nn.reading import Place, device_of, require_device
 from qa_arch.qa import task
 from qa_arch.qa.reader import Reader
 from qa_arch.records import (
@@ -65,7 +65,6 @@ from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits, log_choices
 
 log = logging.getLogger(__name__)
 Kind = Literal["run", "checkpoint", "graph", "ensemble"]
-Place = str | torch.device
 Source = str | PathLike[str]
 """A folder, or the hub id of a checkpoint."""
 
@@ -91,8 +90,9 @@ def load(
     run of a span model, ConfigError for an untrusted target, another precision than a graph's or settings
     of anything else, UnavailableError for a precision or a device that cannot be used.
     """
-    loaded = load_predictor(source, device=device, precision=precision, trust=trust, settings=settings)
-    reader = require_spans(_sources(source)[0], loaded)
+    sources = _sources(source)
+    loaded = load_predictor(sources, device=device, precision=precision, trust=trust, settings=settings)
+    reader = require_spans(sources[0], loaded)
     if max_question is not None:
         reader.raise_question_limit(max_question)
     return reader
@@ -113,15 +113,21 @@ def load_predictor(
     if precision not in (None, *get_args(Precision)):
         known = ", ".join(get_args(Precision))
         raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
-    sources, trust = _sources(source), trust or ()
+    sources, trust = _sources(source), as_list(trust or (), "trust")
     kind, record = kind_of(sources)
+    for section in (settings, *settings.values()) if isinstance(settings, Mapping) else [settings or {}]:
+        if not isinstance(section, Mapping):
+            raise ConfigError(
+                "settings: expected section -> setting -> value, such as {'features': {'max_length': 512}},"
+                f" got {section!r:.80}"
+            )
     if settings and (kind != "checkpoint" or record is not None):
         raise ConfigError(
             "settings: are for a downloaded checkpoint by itself that was not adopted; leave them out"
         )
     given = precision
     device, precision = _placed(record, device, precision)
-    _require_device(device)
+    require_device(device)
     folder = Path(sources[0])
     options: Any = {"device": device, "precision": precision, "trust": trust}
     members = {**options, "precision": given}  # as asked, not as the first member has it
@@ -152,10 +158,10 @@ def load_predictor(
 
 
 def _sources(source: Source | Sequence[Source]) -> list[str]:
-    items = [source] if isinstance(source, str | PathLike) else source
-    if not items:
+    sources = [run_named(item) for item in as_list(source, "source")]
+    if not sources:
         raise ConfigError("source: names no model; give a run, a checkpoint or a graph")
-    return [run_named(fspath(item)) for item in items]
+    return sources
 
 
 def kind_of(sources: Sequence[str]) -> tuple[Kind, RunRecord | None]:
@@ -208,7 +214,7 @@ def _run(folder: Path, record: RunRecord, device: Place, precision: Precision, t
             f" again: qa-arch train --config-from {shlex.quote(str(folder))} --folder RUN"
         )
     # What may be imported comes from the caller, never from the record.
-    config, trusted = validate(record.config), (*TRUSTED, *as_list(trust))
+    config, trusted = validate(record.config), (*TRUSTED, *trust)
     recipe = recipe_of(config.model)
     with bounded(folder / MODEL):
         if recipe is not None:
@@ -275,17 +281,6 @@ def require_spans(run: str | Path, predictor: Any) -> Reader:
         return predictor
     refuse_recipe(run, predictor.config.model)
     raise RunError(f"{run}: finds no spans; name a run that answers questions")
-
-
-def _require_device(device: Place) -> None:
-    """Raise UnavailableError unless tensors can be made on ``device``."""
-    try:
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = first_line(error)
-        raise UnavailableError(
-            f"device {device}: cannot be used ({reason}); use cpu (--device cpu)"
-        ) from error
 
 
 # Graphs ------------------------------------------------------------------------------------------
@@ -359,6 +354,9 @@ def _ensemble(runs: Sequence[str], options: Any) -> Reader:
     tables = [member.vectors for member in members]
     vectors = _shared_words(tables)
     model = Ensemble([member.model for member in members], [_row_mapping(vectors, table) for table in tables])
+    precisions = {member.precision for member in members}  # a graph keeps its own
+    precision = precisions.pop() if len(precisions) == 1 else options["precision"]
+    libraries = {m.library if m.precision == precision else m.engine for m in members}
     reader = Reader(
         model.to(device_of(first.model)),
         first.tokenizer,
@@ -366,8 +364,8 @@ def _ensemble(runs: Sequence[str], options: Any) -> Reader:
         first.config,
         segments=first.segments,
         record=first.record,
-        precision=options["precision"],
-        library=" + ".join(sorted({member.library for member in members})),
+        precision=precision,
+        library=" + ".join(sorted(libraries, key=lambda name: (" " not in name, name))),
     )
     reader.records = tuple(record for member in members for record in member.records)
     reader.null_threshold = sum(member.null_threshold for member in members) / len(members)

@@ -201,6 +201,8 @@ class Reader:
         """Answer ``queries``, in order; their windows share batches. Raises ConfigError for anything else."""
         from qa_arch.qa.answers import Query
 
+        _require_iterable("queries", queries, "a list of Query")
+        queries = list(queries)
         for query in queries:
             if not isinstance(query, Query):
                 kind = type(query).__name__
@@ -413,6 +415,7 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
     """Queries of (question, documents); an error names the pair, counted from 0."""
     from qa_arch.qa.answers import Query
 
+    _require_iterable("pairs", pairs, "an iterable of (question, text)")
     for number, pair in enumerate(pairs):
         try:
             if isinstance(pair, str | Mapping):  # two characters, or the names of two columns, would unpack
@@ -422,6 +425,11 @@ def _queries(pairs: Iterable[Any], options: Mapping[str, Any]) -> Iterator[Query
             raise ConfigError(f"pair {number}: must be (question, text), not {type(pair).__name__}") from None
         with named(f"pair {number}"):
             yield Query(question, _texts(context), **options)
+
+
+def _require_iterable(name: str, value: Any, kind: str) -> None:
+    if not isinstance(value, Iterable):
+        raise ConfigError(f"{name}: must be {kind}, not {type(value).__name__}")
 
 
 def _texts(context: Texts) -> tuple[str, ...]:

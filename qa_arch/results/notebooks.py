@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
-from os import PathLike, fspath
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,7 @@ class Run:
     """``run.json``: settings, data, machine, cost and scores."""
 
     def __init__(self, folder: Place) -> None:
-        path = Path(run_named(fspath(folder)))
+        path = Path(run_named(*as_list([folder], "folder")))
         self.record = read_scored(path)
         self.folder = path.parent if path.name == RECORD else path
 
@@ -116,7 +116,7 @@ class Run:
             frame["outcome"] = [names[outcome] for outcome in judged.outcome]
         if data is None:
             return frame
-        questions = open_scored(as_list(data), self.record, split)
+        questions = open_scored(as_list(data, "data"), self.record, split)
         examples = {example.id: example for example in questions.examples}
         own = [examples[id_] for id_ in frame.index]
         for name in ("title", "question", "context"):
@@ -154,11 +154,11 @@ def runs(
     """
     from pandas import DataFrame
 
-    requested = {column.key for column in select_columns(as_list(columns))}
-    matches = find_runs(as_list(folders))
-    known = {name for _, record in matches for name in record.scores}
+    requested = {column.key for column in select_columns(as_list(columns, "columns"))}
+    matches = find_runs(as_list(folders, "folders"))
+    known = sorted({name for _, record in matches for name in record.scores})
     if split is not None and split not in known:
-        raise RunError(f"split: no run was scored on '{split}' (known: {', '.join(sorted(known))})")
+        raise RunError(f"split: no run was scored on '{split}' (known: {', '.join(known)})")
     systems = {str(path): system.label for system in group_by_system(matches) for path, _ in system.runs}
     rows = []
     for path, record in matches:
@@ -195,12 +195,12 @@ def effects(
     A notebook shows the table; ``.rows`` are its values. Raises RunError for runs that were not scored on the
     same set by the same protocol; a note names unfinished runs, which are left out.
     """
-    systems, notes = comparable(find_runs(as_list(folders)), split)
+    systems, notes = comparable(find_runs(as_list(folders, "folders")), split)
     table = effects_table(
         samples_of(systems, split, unit),
         find_system(systems, baseline).label,
         measure,
-        order=as_list(order),
+        order=as_list(order, "order"),
         equivalence=equivalence,
         components=components,
     )

@@ -200,6 +200,16 @@ def test_precision_of_a_graph_is_fixed(exported, qa_arch, tmp_path):
     assert (code, "exported in int8, which is fixed; leave out --precision fp32" in err) == (2, True)
 
 
+def test_precision_of_each_member_of_an_ensemble_is_named(exported, tmp_path):
+    graph = exported("bert")
+    members = [shutil.copytree(graph, tmp_path / name) for name in ("one", "two")]
+    for member in members:
+        change_json(member / DESCRIPTION, precision="int8")
+    for precision in ("fp32", None):
+        assert load_predictor(members, precision=precision).engine == "onnx int8"
+        assert load_predictor([graph, members[0]], precision=precision).engine == "onnx int8 + onnx fp32"
+
+
 def test_graph_contains_no_local_path(exported):
     import qa_arch.nn.heads
 

@@ -182,6 +182,8 @@ def test_temperature_that_makes_no_probabilities_is_refused(copied, temperature)
         ("", {"device": -1}, UnavailableError, "device -1: cannot be used"),
         ("", {"max_question": "200"}, ConfigError, "^max_question: '200' is not a whole number"),
         ("", {"max_question": 40.5}, ConfigError, "^max_question: 40.5 is not a whole number"),
+        ("", {"trust": 3}, ConfigError, "^trust: expected a string, got 3"),
+        ("", {"trust": [b"mine"]}, ConfigError, "^trust: expected a string, got b'mine'"),
         ("model/model.safetensors", {}, RunError, "is a file; name the folder"),
     ],
 )
@@ -206,6 +208,10 @@ def test_precision_of_an_ensemble_does_not_depend_on_the_order(copied, span_run,
 def test_nothing_to_load_and_no_trusted_package(copied):
     with pytest.raises(ConfigError, match=r"^source: names no model; give a run"):
         qa_arch.load([])
+    for wrong in (None, 3, [3], b"run"):
+        with pytest.raises(ConfigError, match=r"^source: expected a string, got"):
+            qa_arch.load(wrong)
+    assert qa_arch.load(folder for folder in [copied])
     assert qa_arch.load(qa_arch.Run(qa_arch.Run(copied)), trust=None)
 
 

@@ -273,6 +273,18 @@ def test_run_is_path_like_and_has_its_settings_and_curves(demo):
     assert "F1" in demo._repr_html_()
     with pytest.raises(RunError, match="no such run folder"):
         qa_arch.Run(DEMO / "nothing")
+    for name, call in {
+        "folder": qa_arch.Run,
+        "folders": qa_arch.runs,
+        "columns": lambda wrong: qa_arch.runs(DEMO, columns=wrong),
+        "order": lambda wrong: qa_arch.effects(DEMO, "bert", order=wrong),
+        "overrides": qa_arch.train,
+        "config_dir": lambda wrong: qa_arch.train(["model=bert"], config_dir=wrong),
+    }.items():
+        with pytest.raises(ConfigError, match=f"^{name}: expected a string, got 3"):
+            call(3)
+    with pytest.raises(RunError, match=r"^split: no run was scored on"):
+        qa_arch.runs(DEMO, split=["dev"])
 
 
 def test_answer_texts_come_from_the_scored_set(demo):

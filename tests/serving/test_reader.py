@@ -351,6 +351,8 @@ def test_100_000_characters_are_read_in_full(reader):
         (lambda qa: list(qa.stream([{"q": "Who?", "c": TEXT}])), r"pair 0: must be .*, not dict"),
         (lambda qa: qa(["Who?"], [TEXT, TEXT]), "context: there are 1 questions and 2 texts"),
         (lambda qa: qa(b"Who?", TEXT), "question: .* not bytes"),
+        (lambda qa: qa.answer(Query("Who?", [TEXT])), "queries: must be a list of Query, not Query"),
+        (lambda qa: list(qa.stream(None)), r"pairs: must be an iterable of \(question, text\), not NoneType"),
         (lambda qa: qa.answer(["Who?"]), r"queries: must be a list of Query, not of str; qa\("),
     ],
 )
