@@ -22,7 +22,7 @@ from qa_arch.config.target import require_trusted
 from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line, named
 from qa_arch.features.windows import check_window
 from qa_arch.files import files_hash, read_json
-from qa_arch.hub import interruption, retried
+from qa_arch.hub import interruption, missing, retried
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, WEIGHTS, check_files
 from qa_arch.records import (
     CHECKPOINTS,
@@ -91,11 +91,13 @@ class ExportedSettings:
     @classmethod
     def load(cls, folder: Path) -> ExportedSettings | None:
         """Read the file in a checkpoint's folder, None if missing. Raises ConfigError if it is invalid."""
-        if not (folder / SETTINGS_FILE).is_file():
+        path, remedy = folder / SETTINGS_FILE, "export the model again, or remove the file"
+        if not path.is_file():
             return None
-        content = read_json(folder / SETTINGS_FILE, "export the model again")
-        with named(str(folder / SETTINGS_FILE)):
-            return from_mapping(cls, content)
+        try:
+            return from_mapping(cls, read_json(path, remedy))
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}; {remedy}") from error
 
     def fits(self, config: Config) -> bool:
         """Whether threshold and confidence hold with ``config``: other windows or another decoding give null
@@ -146,20 +148,22 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
         source = LEGACY_IDS.get(str(source), source)
     if path.is_dir():
         files = CheckpointFiles(str(source), path, digest(path))
+        if revision not in (None, files.revision):
+            raise RunError(
+                f"{source}: is not the checkpoint that was scored (its files have changed since); adopt it"
+                f" again: qa-arch adopt {shlex.quote(str(source))} --folder DIR"
+            )
     elif _is_hub_id(str(source)):
         path = _download(str(source), revision)
         files = CheckpointFiles(str(source), path, path.name)  # a snapshot is named after its commit
     else:
         raise RunError(f"{source}: no such folder, and not a hub id (OWNER/NAME)")
-    if revision not in (None, files.revision):
-        raise RunError(
-            f"{source}: is not the checkpoint that was scored (its files have changed since); adopt it again:"
-            f" qa-arch adopt {shlex.quote(str(source))} --folder DIR"
-        )
     check_files(path)
     if (path / RECORD).is_file():
-        remedy = f"qa-arch export {shlex.quote(str(source))} --to hf --out FOLDER makes one"
-        raise RunError(f"{source}: is a run, not a checkpoint; {remedy}")
+        raise RunError(
+            f"{source}: is a run, not a checkpoint; qa-arch export RUN --to hf --out FOLDER makes one of a"
+            " trained run, and qa_arch.load reads any run"
+        )
     if not any((path / name).is_file() for name in (WEIGHTS, INDEX)):
         raise UnavailableError(
             f"{source}: holds no {WEIGHTS}; weights in other formats, such as pickles (pytorch_model.bin),"
@@ -175,14 +179,18 @@ def _is_hub_id(source: str) -> bool:
 
 
 def _download(source: str, revision: str | None) -> Path:
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import errors, snapshot_download
 
     try:
         # Files in subfolders are other formats of the same weights.
         patterns: Any = {"allow_patterns": list(FILE_PATTERNS), "ignore_patterns": "*/*"}
         return Path(retried(lambda: snapshot_download(source, revision=revision, **patterns)))
     except (OSError, ValueError, RuntimeError) as error:  # RuntimeError: hf_xet
-        reason = interruption(error) or first_line(error)
+        cause = interruption(error)
+        refused = isinstance(error, errors.HfHubHTTPError) and not cause
+        if refused and (answer := missing("models", source, revision)):
+            raise UnavailableError(answer) from error
+        reason = cause or first_line(error)
         raise UnavailableError(
             f"{source}: neither a local folder nor available from the hub ({reason}); check the"
             " spelling and the network, or give a local folder with its config.json and model.safetensors"

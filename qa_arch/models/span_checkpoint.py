@@ -29,6 +29,8 @@ from qa_arch.tensors import Batch, SpanLogits
 
 BEYOND_TEXT = {"bbox", "visual_feats", "xpath_tags_seq"}
 """Inputs of models that also read the layout or the image of a page."""
+REMEDY = "fetch the checkpoint again"
+OTHER = "name a checkpoint of an encoder with a span head (AutoModelForQuestionAnswering)"
 
 
 class SpanCheckpoint(WithBackbone):
@@ -86,7 +88,9 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     try:
         config = checkpoint_config(files.folder)
     except (OSError, ValueError) as error:
-        raise UnavailableError(f"{source}: its config.json cannot be used ({reason_of(error)})") from error
+        raise UnavailableError(
+            f"{source}: its config.json cannot be used ({reason_of(error)}); {REMEDY}, or name another"
+        ) from error
     _check_kind(source, config)
     tokenizer = open_tokenizer(str(files.folder), setting=source)
     null_at = position_of_cls(source, tokenizer)
@@ -94,7 +98,7 @@ def load_span_checkpoint(files: CheckpointFiles) -> LoadedCheckpoint:
     try:
         check_padding(model.backbone, source)
     except LOADING_ERRORS as error:
-        raise UnavailableError(f"{source}: cannot be used ({first_line(error, BRIEF)})") from error
+        raise UnavailableError(f"{source}: cannot be used ({first_line(error, BRIEF)}); {REMEDY}") from error
     # If the tokenizer writes no segment ids, or its config leaves them out, the model was trained without.
     stated = tokenizer.init_kwargs.get("model_input_names", ("token_type_ids",))
     segments = model.has_segments and "token_type_ids" in stated and has_segment_ids(tokenizer)
@@ -105,18 +109,17 @@ def _check_kind(source: str, config: PretrainedConfig) -> None:
     """Raise ConfigError unless the model is an encoder that scores spans of plain text."""
     kind = config.model_type
     if type(config) not in MODEL_FOR_QUESTION_ANSWERING_MAPPING:
-        raise ConfigError(f"{source}: transformers has no question-answering class for '{kind}'")
+        raise ConfigError(f"{source}: transformers has no question-answering class for '{kind}'; {OTHER}")
     if config.is_encoder_decoder:
-        raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; only encoders can be read")
+        raise ConfigError(f"{source}: '{kind}' is an encoder-decoder; {OTHER}")
     model_class: Any = MODEL_FOR_QUESTION_ANSWERING_MAPPING[type(config)]
     # Layouts and images are no part of a question about a text.
     if more := BEYOND_TEXT & inspect.signature(model_class.forward).parameters.keys():
-        raise ConfigError(
-            f"{source}: '{kind}' also reads {', '.join(more)}; only models of plain text can be read"
-        )
+        inputs = ", ".join(more)
+        raise ConfigError(f"{source}: '{kind}' also reads {inputs}, not plain text alone; {OTHER}")
     if config.num_labels != 2:
         raise ConfigError(
-            f"{source}: its head has {config.num_labels} outputs; a span head has two, start and end"
+            f"{source}: its head has {config.num_labels} outputs, a span head two (start, end); {OTHER}"
         )
 
 
@@ -138,7 +141,7 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
         )
     except LOADING_ERRORS as error:
         reason = first_line(error, BRIEF)
-        raise UnavailableError(f"{source}: its weights cannot be read ({reason})") from error
+        raise UnavailableError(f"{source}: its weights cannot be read ({reason}); {REMEDY}") from error
     untrained = [key for key in missing if not key.startswith(f"{model.base_model_prefix}.")]  # of the head
     if untrained:
         raise ConfigError(
@@ -148,6 +151,6 @@ def _load(files: CheckpointFiles, config: PretrainedConfig) -> PreTrainedModel:
     if missing:
         raise UnavailableError(
             f"{source}: its weights lack {len(missing)} of the tensors of '{config.model_type}', such as"
-            f" {missing[0]}: fetch the checkpoint again"
+            f" {missing[0]}; {REMEDY}"
         )
     return model

@@ -19,6 +19,7 @@ from qa_arch.features.windows import has_segment_ids
 from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.span_checkpoint import load_span_checkpoint
 from qa_arch.models.store import open_tokenizer
+from qa_arch.nn.reading import require_device
 from qa_arch.qa.decoding import best_spans
 from qa_arch.tensors import SpanLogits
 
@@ -73,7 +74,8 @@ class QuestionAnsweringPipeline:
         if model is None:
             log.warning("no model was given: %s, as in transformers 4", model := DEFAULT)
         if isinstance(model, str | Path):
-            loaded = load_span_checkpoint(open_checkpoint(model, options.pop("revision", None)))
+            revision = None if Path(model).is_dir() else options.pop("revision", None)
+            loaded = load_span_checkpoint(open_checkpoint(model, revision))
             model, tokenizer = loaded.model.model, tokenizer or loaded.tokenizer
         if isinstance(tokenizer, str | Path):
             tokenizer = open_tokenizer(str(tokenizer), setting="tokenizer")
@@ -81,6 +83,8 @@ class QuestionAnsweringPipeline:
             raise ConfigError("a model object must be a ...ForQuestionAnswering, and needs tokenizer=")
         if device is None:
             device = torch.accelerator.current_accelerator(check_available=True) or "cpu"
+        if device != -1:
+            require_device(device)
         self.model = (model if device == -1 else model.to(device)).eval()  # -1: where it is
         self.tokenizer, self.options = tokenizer, _given(options)
         self.task, self.device = TASK, self.model.device

@@ -182,7 +182,9 @@ def test_loaded_export_keeps_threshold_and_settings(card, predictors, tmp_path):
         assert qa.record.threshold.fitted_on == "calibration"
     note = shutil.copytree(card.parent, tmp_path / "copy") / "qa_arch.json"
     note.write_text(note.read_text().replace('"stride"', '"strid"'))
-    with pytest.raises(ConfigError, match=r"qa_arch\.json"):
+    with pytest.raises(
+        ConfigError, match=r"qa_arch\.json: unknown setting 'features\.strid' .*; export the mod"
+    ):
         load(note.parent)
 
 

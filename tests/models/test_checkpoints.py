@@ -297,7 +297,7 @@ def test_damaged_weights_are_refused(folder):
     whole = place.read_bytes()
     state = {name: value.clone() for name, value in load_file(place).items()}
     place.write_bytes(whole[:999])
-    assert_refused(folder, "its weights cannot be read", UnavailableError)
+    assert_refused(folder, "its weights cannot be read .*; fetch the checkpoint again", UnavailableError)
     state["qa_outputs.bias"].fill_(float("nan"))
     save_file(state, place, {"format": "pt"})
     assert_refused(folder, r"qa_outputs\.bias is not finite", UnavailableError)
@@ -319,10 +319,10 @@ def test_damaged_weights_are_refused(folder):
         ({"return_dict": False}, UnavailableError, "cannot be"),
         ({"hidden_act": "os.system"}, UnavailableError, "os.system"),
         ({"deep": json.loads("[" * 500 + "]" * 500)}, RunError, "config.json"),
-        ({"model_type": "bart"}, ConfigError, "'bart' is an encoder-decoder"),
-        ({"model_type": "layoutlmv3"}, ConfigError, "'layoutlmv3' also reads bbox"),
-        ({"model_type": "vit"}, ConfigError, "no question-answering class for 'vit'"),
-        ({"num_labels": 3}, ConfigError, "its head has 3 outputs"),
+        ({"model_type": "bart"}, ConfigError, "'bart' is an encoder-decoder; name a checkpoint"),
+        ({"model_type": "layoutlmv3"}, ConfigError, "'layoutlmv3' also reads bbox.*; name a checkpoint"),
+        ({"model_type": "vit"}, ConfigError, "no question-answering class for 'vit'; name a checkpoint"),
+        ({"num_labels": 3}, ConfigError, "its head has 3 outputs.*; name a checkpoint"),
     ],
 )
 def test_configuration_that_makes_no_working_model_is_refused(folder, values, error, message):
@@ -395,6 +395,9 @@ def test_settings_are_for_a_checkpoint_that_has_none_of_its_own(bert, folder, tm
         load_predictor(bert, device="cpu", settings={"model": {"name": "better"}})
     with pytest.raises(ConfigError, match=r"features\.strid"):
         load_predictor(bert, device="cpu", settings={"features": {"strid": 3}})
+    for wrong in ("features.max_length=20", ["features"], {"features": 20}):
+        with pytest.raises(ConfigError, match=r"^settings: expected section -> setting -> value, such as"):
+            load_predictor(bert, device="cpu", settings=wrong)
 
 
 def test_pickle_is_never_opened(folder):

@@ -6,7 +6,7 @@ import transformers.pipelines
 from checkpoints import make_checkpoint
 from transformers import AutoModel, AutoModelForQuestionAnswering, AutoTokenizer, BertModel
 
-from qa_arch import patch_transformers, pipeline
+from qa_arch import load, patch_transformers, pipeline
 from qa_arch.errors import ConfigError, RunError, UnavailableError
 
 TASK = "question-answering"
@@ -117,6 +117,8 @@ def test_equivalent_forms_of_a_call(folder, qa):
 def test_options_without_effect_are_reported(folder, qa):
     with pytest.warns(UserWarning, match=r"^torch_dtype: has no effect here"):
         pipeline(TASK, folder / "bert", device="cpu", torch_dtype=torch.float16)
+    with pytest.warns(UserWarning, match=r"^revision: has no effect here"):  # a folder has none
+        pipeline(TASK, folder / "bert", device="cpu", revision="main")
     with pytest.warns(UserWarning, match=r"^top_kk: has no effect here"):
         qa(QUESTION, TEXT, top_kk=3, batch_size=8)
 
@@ -157,6 +159,16 @@ def test_cuda_build_of_torch_without_a_gpu_answers_on_the_cpu(folder, monkeypatc
 
     monkeypatch.setattr(torch.accelerator, "current_accelerator", current_accelerator)
     assert pipeline(model=folder / "bert").model.device == torch.device("cpu")
+
+
+@pytest.mark.parametrize("device", ["nowhere", "meta", ["cpu"]])
+def test_device_that_cannot_be_used_is_named(folder, device):
+    for read in (
+        lambda **options: pipeline(TASK, **options),
+        lambda model, device: load(model, device=device),
+    ):
+        with pytest.raises(UnavailableError, match=r"^device .*: cannot be used .*; use cpu"):
+            read(model=folder / "bert", device=device)
 
 
 def test_invalid_tasks_and_checkpoints_raise(folder, tmp_path, caplog):

@@ -30,6 +30,7 @@ from qa_arch.models.checkpoint_files import open_checkpoint
 from qa_arch.models.store import open_tokenizer
 from qa_arch.nn.encoder_factory import build_encoder
 from qa_arch.records import DEV, read_record
+from qa_arch.serving.pipeline import pipeline
 from qa_arch.training.jobs import require_hub
 
 
@@ -140,6 +141,38 @@ def test_encoder_is_pinned(filled, online, repositories):
         assert hub.commit_of("models", "tiny/bert", revision) == commit
         assert open_tokenizer(f"tiny/bert@{revision}").vocab_size
     assert build_encoder(ENCODER).backbone.config.layer_norm_eps == 1e-12
+
+
+def test_pipeline_reads_the_revision_that_it_is_given(filled, online, repositories):
+    files = {path.name: path.read_bytes() for path in (repositories / "models/tiny/bert@main").iterdir()}
+    config = files["config.json"].replace(b'"layer_norm_eps": 1e-12', b'"layer_norm_eps": 1e-06')
+    commit = online.add("models", "tiny/bert", files | {"config.json": config}, "v1")
+    for revision, expected in (("v1", 1e-6), (commit, 1e-6), ("main", 1e-12), (None, 1e-12)):
+        model = pipeline(model="tiny/bert", revision=revision, device="cpu").model
+        assert model.config.layer_norm_eps == expected
+
+
+def test_closed_checkpoint_says_how_to_read_it(filled, online):
+    online.closed = {"closed/gated": "gated", "closed/private": "private"}
+    for name in online.closed:
+        online.add("models", name, {"config.json": "{}"})
+    for name, message in (
+        (
+            "closed/gated",
+            "access to closed/gated is restricted; ask for it at .*/closed/gated, then set HF_TOK",
+        ),
+        (
+            "closed/private",
+            "closed/private is not on the hub, or private; check the spelling, or set HF_TOKEN",
+        ),
+        ("tiny/none", "tiny/none is not on the hub, or private; check the spelling, or set HF_TOKEN"),
+    ):
+        with pytest.raises(UnavailableError, match=f"^{message}"):
+            open_checkpoint(name)
+    with pytest.raises(
+        UnavailableError, match=r"^tiny/bert has no revision 'v7'; name a branch, a tag or a comm"
+    ):
+        open_checkpoint("tiny/bert", "v7")
 
 
 # What is checked before a run ----------------------------------------------------------------------
