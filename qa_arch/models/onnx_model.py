@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -17,7 +17,6 @@ from torch import nn
 from qa_arch.config.check import from_mapping
 from qa_arch.errors import BRIEF, ConfigError, RunError, UnavailableError, first_line, install
 from qa_arch.files import read_json
-from qa_arch.nn.precision import Precision
 from qa_arch.tensors import Batch, Logits, SpanLogits, StepLogits
 
 DESCRIPTION = "export.json"
@@ -53,7 +52,7 @@ class Description:
     outputs: tuple[str, ...]
     segments: bool
     """Whether question and context have distinct segment ids."""
-    precision: Precision
+    precision: Literal["fp32", "int8"]
     opset: int
     versions: Mapping[str, str]
     check: ExportCheck | None = None
@@ -74,6 +73,12 @@ class OnnxModel(nn.Module):
 
     def forward(self, batch: Batch) -> Logits:
         # A torch model in the same ensemble may be on a GPU.
+        for name in self.description.inputs:
+            if getattr(batch, name) is None:
+                place = self.path.with_name(DESCRIPTION)
+                raise RunError(
+                    f"{place}: inputs: the batches of this model have no '{name}'; export the run again"
+                )
         feeds = {name: getattr(batch, name).cpu().numpy() for name in self.description.inputs}
         try:
             values = self.session.run(self.description.outputs, feeds)

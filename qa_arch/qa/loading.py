@@ -27,12 +27,13 @@ from qa_arch.config.machine import with_machine
 from qa_arch.config.schema import recipe_of, refuse_recipe, validate
 from qa_arch.config.target import TRUSTED
 from qa_arch.data.files import as_list
-from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, first_line
+from qa_arch.errors import BRIEF, ConfigError, QaArchError, RunError, first_line, named
 from qa_arch.features.cache import tokenizer_hash
 from qa_arch.features.vectors import WordVectors
 from qa_arch.files import read_json
 from qa_arch.models import store
 from qa_arch.models.checkpoint_files import (
+    SETTINGS_FILE,
     ExportedSettings,
     Settings,
     checkpoint_settings,
@@ -148,7 +149,8 @@ def load_predictor(
                 predictor = _checkpoint(sources[0], None, options, settings)
         predictor.try_out()  # so that files that do not fit together fail here, not at the first question
     except Exception as error:  # files of others that do not fit together can raise anything
-        if isinstance(error, QaArchError) or trust:  # of a trusted package, which the command line names
+        own_code = trust and kind in ("run", "ensemble")  # of a package that the command line names
+        if isinstance(error, QaArchError) or own_code:
             raise
         reason = f"{type(error).__name__}: {first_line(error, BRIEF)}"
         raise RunError(
@@ -240,15 +242,16 @@ def _checkpoint(source: str, record: RunRecord | None, options: Any, settings: S
     model, tokenizer, segments = load_span_checkpoint(files)
     if record is None:
         exported = ExportedSettings.load(files.folder)
-        config = checkpoint_settings(
-            files.source,
-            name=files.name,
-            revision=files.revision,
-            precision=precision,
-            max_tokens=model.max_tokens,
-            exported=exported,
-            changes=settings,
-        )
+        with named(str(files.folder / SETTINGS_FILE) if exported and not settings else ""):
+            config = checkpoint_settings(
+                files.source,
+                name=files.name,
+                revision=files.revision,
+                precision=precision,
+                max_tokens=model.max_tokens,
+                exported=exported,
+                changes=settings,
+            )
         fitted = exported if exported and exported.fits(run_config(config)) else None
         record = provenance.new_record(
             config,

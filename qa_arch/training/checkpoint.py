@@ -25,7 +25,7 @@ import torch.distributed as dist
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 
-from qa_arch.errors import QaArchError, RunError, out_of_memory
+from qa_arch.errors import BRIEF, QaArchError, RunError, first_line, out_of_memory
 from qa_arch.files import replacing
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ LAST = "last.ckpt"
 PREVIOUS = "previous.ckpt"
 CONTENT = {"pytorch-lightning_version", "state_dict", "loops", "random", "train_sums"}
 """Parts of every checkpoint: Lightning's, and those that ``TrainingModule`` adds."""
+START_OVER = "use --if-exists replace to start over"
 STOP_NOTICE = (
     b"\nstopping: a checkpoint is saved after this step (or validation), then the run ends;"
     b"\n          Ctrl-C again quits at once\n"
@@ -197,18 +198,18 @@ def newest(folder: Path) -> tuple[Path, dict[str, Any]] | None:
                 return path, torch.load(path, map_location="cpu", weights_only=True)
         except UnpicklingError as error:
             raise RunError(
-                f"{path}: holds more than tensors and plain values, and is not loaded;"
-                " use --if-exists replace to start over"
+                f"{path}: holds more than tensors and plain values, and is not loaded; {START_OVER}"
             ) from error
         except Exception as error:  # one bit of a header suffices for errors of almost any class
-            # EINVAL comes of seeking to where a damaged header points, other numbers of the system.
-            refused = isinstance(error, OSError) and error.errno not in (None, errno.EINVAL)
+            # EINVAL: a damaged header points there; EISDIR: a folder. Other numbers are of the system.
+            damaged = (None, errno.EINVAL, errno.EISDIR)
+            refused = isinstance(error, OSError) and error.errno not in damaged
             if refused or (intact and out_of_memory(error)):  # says nothing about the content
                 raise
         log.warning("%s: damaged, skipped", path)
     if paths:
         names = " and ".join(path.name for path in paths)
-        raise RunError(f"{folder}: {names} cannot be read; use --if-exists replace to start over")
+        raise RunError(f"{folder}: {names} cannot be read; {START_OVER}")
     return None
 
 
@@ -219,7 +220,20 @@ def require_own(path: Path, loaded: Any, module: pl.LightningModule) -> None:
     if not isinstance(saved, dict) or shapes != {
         name: getattr(value, "shape", None) for name, value in saved.items()
     }:
-        raise RunError(f"{path}: is not a checkpoint of this run; use --if-exists replace to start over")
+        raise RunError(f"{path}: is not a checkpoint of this run; {START_OVER}")
+
+
+@contextmanager
+def naming(path: Path | None, begun: Callable[[], bool]) -> Iterator[None]:
+    """Turn an error before training has ``begun`` into a RunError that names the checkpoint ``path``: what is
+    wrong within it can raise anything."""
+    try:
+        yield
+    except Exception as error:
+        if path is None or begun() or isinstance(error, QaArchError) or out_of_memory(error):
+            raise
+        reason = f"{type(error).__name__}: {first_line(error, BRIEF)}"
+        raise RunError(f"{path}: is not a checkpoint of this run ({reason}); {START_OVER}") from error
 
 
 @dataclass(eq=False)

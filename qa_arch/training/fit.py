@@ -41,7 +41,7 @@ from qa_arch.qa import task
 from qa_arch.qa.decoding import SpanCollector
 from qa_arch.qa.start import assemble
 from qa_arch.records import CALIBRATION, MODEL, Device
-from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, newest, require_own
+from qa_arch.training.checkpoint import BestWeights, DurableCheckpoints, KeepLast, naming, newest, require_own
 from qa_arch.training.module import Fitting, TrainingData, TrainingModule
 from qa_arch.training.progress import History, TrainingProgress
 
@@ -230,7 +230,8 @@ def fit(
     module = TrainingModule(config, replace(fitting, model=trained), total_steps=steps)
     if checkpoint is not None:
         require_own(checkpoint, loaded, module)
-    with _reporting_stops(keep, trainer), keep.interruptible(announce=trainer.is_global_zero):
+    stops = keep.interruptible(announce=trainer.is_global_zero)
+    with naming(checkpoint, lambda: module.begun), _reporting_stops(keep, trainer), stops:
         trainer.fit(module, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     if not settings.epochs:  # no epoch has saved it, but the run loads what is saved
         save(trainer)

@@ -93,6 +93,8 @@ class TrainingModule(pl.LightningModule):
         """Gradient norm of the last step, before clipping."""
         self.random_states: list[dict[str, Any]] = []
         """Random state of each rank, from the checkpoint that is resumed."""
+        self.begun = False
+        """Whether a checkpoint, if there is one, has been restored."""
 
     def setup(self, stage: str) -> None:
         """Raise RunError, before the model is wrapped, if the ranks have different configs.
@@ -151,7 +153,7 @@ class TrainingModule(pl.LightningModule):
         self.train_sums = self.train_sums.to(self.device, wide)
         if self.random_states:
             restore_random_state(self.random_states[self.trainer.global_rank])
-        self.random_states = []
+        self.random_states, self.begun = [], True
         # Not where it would compile the model again, gather shards on one rank or disturb a distiller.
         sharded = isinstance(self.trainer.strategy, ModelParallelStrategy)
         unfit = self.config.trainer.compile or sharded or self.distiller is not None

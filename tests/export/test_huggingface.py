@@ -192,6 +192,8 @@ def test_loaded_export_keeps_threshold_and_settings(card, predictors, tmp_path):
     ("field", "value", "fault"),
     [
         (("threshold", "value"), math.nan, r"threshold\.value: expected a number, got nan"),
+        (("features", "max_length"), 10**9, r"features\.max_length: 1000000000 is more than the"),
+        (("features", "stride"), 500, r"features\.stride: 500 leaves no step"),
         (("data", "../up"), {}, r"data: '\.\./up' cannot be the name of a folder"),
     ],
 )

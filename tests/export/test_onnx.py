@@ -172,6 +172,8 @@ def test_existing_folder_is_unchanged(predictors, tmp_path):
         ({"outputs": ["start", "finish"]}, r"start, finish are not the logits"),
         ({"inputs": ["ids", "labels"]}, r"'labels' is not a field of a batch"),
         ({"inputs": ["ids"]}, r"model\.onnx: cannot be run \(.*missing.*\); export the run"),
+        ({"inputs": ["ids", "vector"]}, r"export\.json: inputs: the batches of this model have no 'vector'"),
+        ({"precision": "bf16"}, r"export\.json.*precision: 'bf16'"),
         ({"precision": "int4"}, r"export\.json.*precision: 'int4'"),
     ],
 )
@@ -184,8 +186,9 @@ def test_damaged_folder_is_refused_by_file(damage, message, exported, tmp_path):
         (folder / damage).unlink()
     else:
         change_json(folder / DESCRIPTION, **damage)
-    with pytest.raises(RunError, match=message):
-        qa_arch.load(folder)
+    for trust in (None, ["mine"]):  # which a graph does not use
+        with pytest.raises(RunError, match=message):
+            qa_arch.load(folder, trust=trust)
 
 
 def test_precision_of_a_graph_is_fixed(exported, qa_arch, tmp_path):

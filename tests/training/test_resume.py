@@ -234,7 +234,15 @@ def test_checkpoint_with_arbitrary_pickles_is_refused(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [[], {"state_dict": {}}, {"random": []}, {"state_dict": {"model.weight": torch.zeros(2)}}],
+    [
+        *([], {"state_dict": {}}, {"random": []}, {"state_dict": {"model.weight": torch.zeros(2)}}),
+        *({"model": 0, "random": [3]}, {"model": 0, "random": 3}, {"model": 0, "loops": {}}),
+        *(
+            {"model": 0, "train_sums": "x"},
+            {"model": 0, "optimizer_states": [1]},
+            {"model": 0, "callbacks": 3},
+        ),
+    ],
     ids=str,
 )
 def test_checkpoint_of_another_program_or_model_is_refused(run_training, stop_after, tmp_path, content):
@@ -244,9 +252,17 @@ def test_checkpoint_of_another_program_or_model_is_refused(run_training, stop_af
     foreign = {**own, **content} if "model" in str(content) else content  # all parts, of other weights
     torch.save(foreign, path)
     with pytest.raises(
-        RunError, match=r"last\.ckpt: is not a checkpoint of this run; use --if-exists replace"
+        RunError, match=r"last\.ckpt: is not a checkpoint of this run( \(.*\))?; use --if-exists replace"
     ):
         run_training(*TWO_EPOCHS, name="stopped", resume=True)
+
+
+def test_folder_in_place_of_a_checkpoint_is_skipped(tmp_path):
+    (tmp_path / LAST).mkdir()
+    with pytest.raises(RunError, match=r"last\.ckpt cannot be read; use --if-exists replace"):
+        newest(tmp_path)
+    torch.save({"epoch": 3}, tmp_path / PREVIOUS)
+    assert newest(tmp_path) == (tmp_path / PREVIOUS, {"epoch": 3})
 
 
 def _damage(path, how: str) -> None:
