@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qa_arch import provenance
+from qa_arch.config.check import convert
 from qa_arch.config.schema import refuse_recipe
 from qa_arch.data.answer_files import Answers
 from qa_arch.data.files import OnError
@@ -46,6 +47,7 @@ from qa_arch.records import (
     RunRecord,
     Seconds,
     SplitFacts,
+    SystemName,
     Threshold,
     changing,
     read_record,
@@ -99,6 +101,7 @@ def adopt_model(
         record = replace(predictor.record, model=name or predictor.record.model)
     else:
         record = _combined(sources, name, decode, calibration)
+    convert(SystemName, record.model, "name")
     own = run_config(record.config)
     refuse_recipe(sources[0], own.model)
     if decode and output_of(own.model) is StepLogits:
@@ -335,6 +338,7 @@ def adopt(
     DataError if the two sets share articles or null odds are missing, RunError if the folder holds another
     record.
     """
+    convert(SystemName, name, "name")
     config = {"name": ADOPTED, "seed": seed, "model": {"task": "span", "name": name}, "predictions": file}
     hashes = {DEV: questions.fingerprint, "answers": _hash(answers)}
     if calibration is not None:

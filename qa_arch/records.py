@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 from qa_arch import files
-from qa_arch.config.check import FolderName, Range, convert, from_mapping, suggest
+from qa_arch.config.check import FolderName, OneLine, Range, convert, from_mapping, suggest
 from qa_arch.config.schema import Config, Share, objective
 from qa_arch.errors import ConfigError, QaArchError, RunError, first_line
 from qa_arch.files import LOCK, PATIENCE, write_json
@@ -57,6 +57,7 @@ def is_squad(protocol: str | None) -> bool:
 
 ExperimentName = Annotated[str, FolderName(nested=True)]
 SetName = Annotated[str, FolderName()]
+SystemName = Annotated[str, OneLine()]
 Status = Literal["running", "ok", "oom", "failed", "killed"]
 Number = int | Annotated[float, "measured"]
 """A measured value, which may be infinite or NaN."""
@@ -404,7 +405,7 @@ class RunRecord:
     status: Status
     name: ExperimentName
     """The experiment."""
-    model: str
+    model: SystemName
     seed: int
     config: Mapping[str, Any]
     settings_hash: str

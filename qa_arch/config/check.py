@@ -10,6 +10,7 @@ import difflib
 import math
 import types
 import typing
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -52,16 +53,30 @@ class Range:
 
 
 @dataclass(frozen=True)
-class FolderName:
+class OneLine:
+    """A name that is printed on one line, and cannot control a terminal."""
+
+    requirement: typing.ClassVar = "must be one line without control characters"
+
+    def contains(self, value: str) -> bool:
+        return not {"Cc", "Zl", "Zp"} & {*map(unicodedata.category, value)}
+
+    def __str__(self) -> str:
+        return "on one line"
+
+
+@dataclass(frozen=True)
+class FolderName(OneLine):
     """A name that becomes a folder within another and cannot lead out of it; ``nested``: or several folders,
     ``a/b``."""
 
     nested: bool = False
-    requirement = "cannot be the name of a folder"
+    requirement: typing.ClassVar = "cannot be the name of a folder"
 
     def contains(self, value: str) -> bool:
         parts = value.split("/")
-        return (self.nested or len(parts) == 1) and "\0" not in value and not {"", ".", ".."} & {*parts}
+        inside = (self.nested or len(parts) == 1) and not {"", ".", ".."} & {*parts}
+        return inside and super().contains(value)
 
     def __str__(self) -> str:
         return "that is the name of a folder"
@@ -165,7 +180,7 @@ def convert(hint: Any, value: Any, where: str) -> Any:
             return value
         value = convert(base, value, where)
         for note in notes:
-            checked = isinstance(note, (Range, FolderName)) and value is not None
+            checked = isinstance(note, (Range, OneLine)) and value is not None
             if checked and not note.contains(value):
                 raise ConfigError(f"{where}: {value!r} {note.requirement}")
         return value

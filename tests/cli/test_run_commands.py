@@ -480,6 +480,11 @@ def test_other_decoding_becomes_a_run_of_its_own(qa_arch, trained, run_folder, t
     code, _, err = qa_arch(*arguments, "--name", "other")
     assert (code, "is called bert-greedy, not other; leave out --name" in err) == (5, True), err
     assert (out / "run.json").read_bytes() == scored
+    answers = ("--predictions", run_folder / "predictions.json", "--data", "synthetic:dev")
+    for source in ((run_folder, "--decode", "greedy"), answers):
+        code, _, err = qa_arch("adopt", *source, "--name", "two\nlines", "--folder", out.with_name("odd"))
+        assert (code, r"name: 'two\nlines' must be one line without" in err) == (2, True), err
+        assert not out.with_name("odd").exists()
     code, _, err = qa_arch("adopt", run_folder, "--decode", "grid", "--folder", out)
     assert (code, "holds the record of bert-greedy with other" in err) == (5, True)
 

@@ -253,6 +253,10 @@ DAMAGE = {
         "cannot be read (int too large to convert to float)",
     ),
     "with a lone surrogate as model": (with_field("model", value="\ud800"), "surrogates not allowed"),
+    "with a model on two lines": (
+        with_field("model", value="a\nb\x1b[31m"),
+        r"model: 'a\nb\x1b[31m' must be one line without control characters",
+    ),
     "with a split outside the run folder": (
         with_field("scores", "../../../esc", value={}),
         "'../../../esc' cannot be the name of a folder",

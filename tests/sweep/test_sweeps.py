@@ -366,7 +366,7 @@ SPOILED = {
     ),
     **{
         f"name {name!r}": (planted(name=name), 5, f"points[0].name: {name!r} cannot be the name of a folder")
-        for name in ("../victim", "/etc", "..", "seed1/..", "a/b", "", "a\0")
+        for name in ("../victim", "/etc", "..", "seed1/..", "a/b", "", "a\0", "a\nb")
     },
     "later record": (replaced(b'{"schema": 9}'), 5, "run.json: "),
     "unknown field": (replaced(b'{"schema": 2, "surprise": 1}'), 5, "run.json: "),
