@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qa_arch.config.check import from_mapping
+from qa_arch.config.find import CONFIG as RUN_CONFIG
 from qa_arch.config.find import choice
 from qa_arch.config.schema import Config, Decode, Features, changes_of, refuse_recipe, validate
 from qa_arch.config.target import require_trusted
@@ -316,8 +317,8 @@ def require_start(config: Config) -> None:
     for setting in sorted(before.keys() | now.keys()):
         if (value := before.get(setting)) != now.get(setting):
             raise ConfigError(
-                f"{setting}: is {value} in the model of {config.init_from}, and init_from keeps that; leave"
-                " it out"
+                f"{setting}: is {value} in the model of {config.init_from} ({RECORD}), and init_from keeps"
+                f" that; leave it out, or restore {Path(config.init_from) / RUN_CONFIG} if that was edited"
             )
 
 

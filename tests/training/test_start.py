@@ -285,6 +285,11 @@ def test_sources_that_are_not_finished_runs_with_weights_are_refused(copied):
     write_json(copied / "config.yaml", {**config, "seed": "a"})
     with pytest.raises(ConfigError, match=r"^init_from: \S+config\.yaml: seed: expected an integer"):
         plan(f"init_from={copied}")
+    write_json(copied / "config.yaml", {**config, "features": {**config["features"], "max_length": 99}})
+    with pytest.raises(
+        ConfigError, match=r"^features\.max_length: is .* \(run\.json\), .*/config\.yaml if that was"
+    ):
+        plan(f"init_from={copied}")
     write_json(copied / "config.yaml", config)
     write_record(copied, replace(read_record(copied), status="failed"))
     with pytest.raises(RunError, match=r"init_from: .* status is 'failed'"):
