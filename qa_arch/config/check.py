@@ -233,6 +233,8 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
         return value
     if hint is float and type(value) is int and abs(value) < 2**1023:  # which a float can hold
         return float(value)
+    if hint is int and type(value) is int and abs(value) >= 2**63:  # which neither torch nor numpy can hold
+        raise ConfigError(f"{where}: {short(value)} is too large, an integer has 64 bits")
     fits = isinstance(value, hint) and (hint is bool or not isinstance(value, bool))  # a bool is an int
     if not fits or (hint is float and not math.isfinite(value)):
         raise ConfigError(f"{where}: expected {type_name(hint)}, got {short(value)}")

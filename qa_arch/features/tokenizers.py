@@ -35,8 +35,11 @@ def build(family: Family, texts: Iterable[str], vocab_size: int = 1000) -> PreTr
     with its own special tokens and pair template. ``words`` has one piece per lower-cased word, for the most
     frequent words; its template is ``question [SEP] passage``.
     """
+    texts = list(texts)
+    # No text has more pieces, even normalised; the trainer of BPE reserves memory for as many as it is told.
+    most = 1000 + 8 * sum(len(text.encode(errors="replace")) for text in texts)
     builders = {"wordpiece": _wordpiece, "byte_bpe": _byte_bpe, "unigram": _unigram, "words": _words}
-    return builders[family](list(texts), vocab_size)
+    return builders[family](texts, min(vocab_size, most))
 
 
 def wordpiece(pieces: Iterable[str]) -> PreTrainedTokenizerFast:

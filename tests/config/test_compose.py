@@ -152,6 +152,7 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
         ("glove.path=~/glove.txt", r"^glove.path=~/glove.txt; .*; write \$HOME for ~$"),
         ("encoder.freeze=some", "encoder.freeze: 'some' is not one of none|all or an integer >= 1"),
         ("trainer.epochs=0", "trainer.epochs: 0 trains nothing; .* init_from=RUN"),
+        (f"trainer.batch_size={10**20}", "^trainer.batch_size: 1.* is too large, an integer has 64 bits"),
         ("init_from=nowhere", "init_from: nowhere has no config.yaml"),
         ("~data.dev", "data: missing dev"),
         ("~model.task", "model: has no task; name it in its YAML .known: span, "),

@@ -38,6 +38,11 @@ def test_the_same_texts_give_the_same_tokenizer(family, tmp_path):
         assert loaded.backend_tokenizer.to_str() == content
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_any_number_of_pieces_may_be_asked_for(family):
+    assert build(family, TEXTS, 10**20).get_vocab() == build(family, TEXTS, 5000).get_vocab()
+
+
 @pytest.mark.parametrize("family", ["wordpiece", "unigram"])
 def test_words_are_cut_at_the_length_that_wordpiece_reads(family):
     """Longer ones would take quadratic time."""
