@@ -505,8 +505,8 @@ def _problems(config: Config) -> Iterator[str]:
         if not task:
             problem = "model: has no task; name it in its YAML"
         yield f"{problem} (known: {', '.join(known)})"
-    longest = features.max_length - features.max_question
-    if features.stride >= longest:
+    longest, recipe = features.max_length - features.max_question, recipe_of(config.model)
+    if features.stride >= longest and (recipe is None or "features.stride" not in recipe.unread):
         yield (
             f"features.stride: {features.stride} leaves no step between windows; it must be below max_length"
             f" - max_question = {longest} (stride is the overlap of neighbouring windows)"
@@ -672,7 +672,9 @@ def _without_effect(config: Config) -> dict[str, str]:
     for key in later:
         unread[f"data.{key}"] = f"the calibration questions are those of data.{first}={getattr(data, first)}"
     if (recipe := recipe_of(config.model)) is not None:
-        return unread | dict.fromkeys(recipe.unread, f"models of task {config.model['task']} do not read it")
+        unread |= dict.fromkeys(recipe.unread, f"models of task {config.model['task']} do not read it")
+        if config.trainer.select == "last":  # which compares no epochs, by whatever score
+            unread.pop("trainer.select", None)
     if not config.glove.use:
         unread |= dict.fromkeys(GLOVE_ONLY, "no word vectors are read (glove.use=false)")
     if encoder.init == "random" and encoder.family == "words":

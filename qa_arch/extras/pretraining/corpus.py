@@ -144,7 +144,7 @@ def _text_documents(path: Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise DataError(
             f"{path}: is not UTF-8 text (contains byte 0x{error.object[error.start]:02x}); name a text file,"
-            " or convert it (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
+            " unpack a packed one (gunzip), or convert it (from Latin-1: iconv -f ISO-8859-1 -t UTF-8)"
         ) from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check its permissions") from None
@@ -162,6 +162,8 @@ def _hub_data_set(rest: str) -> Corpus:
     place, column, config = [*rest.split(":", 2), "", ""][:3]
     name, _, revision = place.partition("@")
     column = column or "text"
+    if not name:
+        raise DataError(f"hub:{rest}: names no data set; write hub:NAME:COLUMN, such as hub:OWNER/NAME:text")
     with _hub_errors(rest):
         builder = retried(lambda: load_dataset_builder(name, config or None, revision=revision or None))
     # File names on the hub contain their commit. Offline, a cached data set lists no files, and all its
@@ -227,6 +229,15 @@ def open_set(config: Config, source: Source, name: str = "") -> Corpus:
     return open_corpus(source)
 
 
+def refuse_articles(config: Config) -> None:
+    """Raise ConfigError if articles would have to be held out of a corpus."""
+    if config.data.hold_out_articles and config.data.calibration is None:
+        raise ConfigError(
+            "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a fraction of"
+            " its documents, or name data.calibration"
+        )
+
+
 def load_splits(config: Config) -> dict[str, Corpus]:
     """Train, calibration and dev corpora of a run, in this order; splits without data are omitted.
 
@@ -235,11 +246,7 @@ def load_splits(config: Config) -> dict[str, Corpus]:
     DataError for a file or data set that is both trained on and scored.
     """
     data = config.data
-    if data.hold_out_articles and data.calibration is None:
-        raise ConfigError(
-            "data.hold_out_articles: a corpus has no articles; set data.hold_out_share, a fraction of"
-            " its documents, or name data.calibration"
-        )
+    refuse_articles(config)
     splits = {"train": open_corpus(data.train)}
     if data.calibration is not None:
         splits["calibration"] = open_corpus(data.calibration)

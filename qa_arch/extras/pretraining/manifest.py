@@ -43,7 +43,7 @@ class Denoising:
     """Tokens are masked, tokens are deleted, or spans of tokens are replaced by one mask each."""
     share: Annotated[float, Range(0, 0.9)] = 0.3
     """Share of a block's tokens that is hidden."""
-    span_length: Annotated[float, Range(0, above=True)] = 3.0
+    span_length: Annotated[float, Range(0, 1_000_000, above=True)] = 3.0
     """Mean of the Poisson distribution of the lengths of spans."""
 
 
@@ -55,7 +55,10 @@ RECIPE = Recipe(
     objective="token_accuracy",
     data=f"{__package__}.corpus",
     encoder=True,
-    unread=("calibration.*", "data.language", "data.on_error", "decode.*", "glove.*"),
+    unread=(
+        *("calibration.*", "data.language", "data.on_error", "decode.*", "glove.*"),
+        *("features.stride", "features.max_question", "trainer.select"),
+    ),
 )
 EXTRA = Extra(
     "pretraining",

@@ -29,7 +29,7 @@ from qa_arch.config.target import TRUSTED
 from qa_arch.errors import ConfigError, DataError, UnavailableError
 from qa_arch.evaluation import Reading, read_set
 from qa_arch.extras.pretraining.blocks import LanguageCollator, LanguageTable, Objective, framed_row, pack
-from qa_arch.extras.pretraining.corpus import Corpus, load_splits
+from qa_arch.extras.pretraining.corpus import Corpus, load_splits, refuse_articles
 from qa_arch.extras.pretraining.denoising import Denoiser, Written, write
 from qa_arch.extras.pretraining.manifest import Denoising, Pretraining
 from qa_arch.extras.pretraining.models import CausalLM, LanguageBatch, LanguageLogits, LanguageModel
@@ -123,7 +123,20 @@ def assemble(config: Config, trusted: Sequence[str] = TRUSTED) -> PretrainingPar
 
 
 def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
-    """Raise ConfigError if model or loss cannot be built, or for heuristics, of which there are none."""
+    """Raise ConfigError if model or loss cannot be built, for heuristics, of which there are none, for an
+    encoder without layers, and for settings that need articles or spans and find none."""
+    noise = noise_of(config)
+    _require_layers(config)
+    refuse_articles(config)
+    if (
+        isinstance(noise, Denoising)
+        and noise.noise != "infilling"
+        and noise.span_length != Denoising.span_length
+    ):
+        raise ConfigError(
+            f"denoising.span_length: {noise.span_length:g} has no effect with denoising.noise={noise.noise},"
+            f" which hides single tokens; leave it out, or choose infilling"
+        )
     check_model(config.model, trusted, inputs=INPUTS, with_vectors=config.glove.use)
     build_loss(config, trusted)
     if config.references:
@@ -198,12 +211,16 @@ def objective_of(config: Config) -> Objective:
     return "mlm" if sentence_task == "none" else sentence_task
 
 
-def _encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
-    encoder = make_encoder(config, tokenizer)
-    if not isinstance(encoder, Encoder):
+def _require_layers(config: Config) -> None:
+    if config.encoder.family == "words":
         raise ConfigError(
             "encoder.family: words has no layers to pre-train; choose bert or another subword encoder"
         )
+
+
+def _encoder(config: Config, tokenizer: PreTrainedTokenizerBase | None) -> Encoder:
+    _require_layers(config)
+    encoder: Any = make_encoder(config, tokenizer)
     return encoder
 
 

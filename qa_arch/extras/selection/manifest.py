@@ -28,7 +28,7 @@ class Selection:
     """Vectors shared by out-of-vocabulary words, chosen by a hash of the word; 0 = zero vectors."""
 
 
-def _recipe(loss: str) -> Recipe:
+def _recipe(loss: str, *unread: str) -> Recipe:
     return Recipe(
         f"{_HERE}.recipe",
         loss={"_target_": f"{_HERE}.models.{loss}"},
@@ -39,7 +39,8 @@ def _recipe(loss: str) -> Recipe:
         data=f"{_HERE}.sets",
         unread=(
             *("calibration.*", "data.language", "decode.*", "encoder.*"),
-            *("features.max_length", "features.stride", "features.max_question"),
+            *("features.max_length", "features.stride", "features.max_question", "trainer.select"),
+            *unread,
         ),
     )
 
@@ -53,7 +54,10 @@ EXTRA = Extra(
             f"{_HERE}.commands:types", "classify the questions of a file with a trained classifier"
         ),
     },
-    recipes={"selection": _recipe("HingeLoss"), "classification": _recipe("ChoiceLoss")},
+    recipes={
+        "selection": _recipe("HingeLoss"),
+        "classification": _recipe("ChoiceLoss", "selection.negatives"),
+    },
     sections={"selection": Selection},
     formats={"insuranceqa": f"{_HERE}.sets:INSURANCEQA", "types": f"{_HERE}.sets:TYPES"},
     columns=f"{_HERE}.columns",

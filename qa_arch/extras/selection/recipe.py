@@ -34,6 +34,7 @@ from qa_arch.extras.selection.features import (
     settings_of,
     word_rows,
 )
+from qa_arch.extras.selection.manifest import Selection
 from qa_arch.extras.selection.sets import (
     CLASSES,
     SelectionQuestion,
@@ -143,7 +144,13 @@ def check(config: Config, trusted: Sequence[str] = TRUSTED) -> None:
     if _classifies(config) and (count := config.model.get("classes", len(CLASSES))) != len(CLASSES):
         raise ConfigError(f"model.classes: must be {len(CLASSES)}, not {count}; remove the setting")
     check_model(config.model, trusted, inputs=INPUTS, with_vectors=config.glove.use)
-    build_loss(config, trusted, margin=settings_of(config).margin)
+    margin = settings_of(config).margin
+    loss = build_loss(config, trusted, margin=margin)
+    if margin != Selection.margin and not hasattr(loss, "margin"):
+        raise ConfigError(
+            f"selection.margin: {margin:g} has no effect with {type(loss).__name__}; leave it out, or choose"
+            " loss=hinge"
+        )
     load_references(config, trusted, "rank")
 
 

@@ -1,5 +1,6 @@
 """``qa-arch pretrain tokenizer`` and ``compare-tokenizers``; figures of how tokenizers split a text."""
 
+import gzip
 import json
 
 import pytest
@@ -54,6 +55,8 @@ def test_tokenizer_is_written_with_its_training_record(qa_arch, text_file, tmp_p
     ("arguments", "code", "message"),
     [
         (["text.txt", "--vocabulary", -5], 2, "--vocabulary -5: must be at least 1"),
+        (["packed.gz"], 4, "packed.gz: is not UTF-8 text (contains byte 0x8b); name a text file, unpack"),
+        (["hub:"], 4, "hub:: names no data set; write hub:NAME:COLUMN"),
         (["blank.txt"], 4, "blank.txt: holds no text"),
         (["text.txt", "--out", "empty"], 2, "--out empty: exists and was not changed; name a new folder"),
     ],
@@ -62,10 +65,12 @@ def test_refused_tokenizer_command_writes_nothing(qa_arch, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("Keeper 7 paid.")
     (tmp_path / "blank.txt").write_text(" \n\n")
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(b"Keeper 7 paid."))
     (tmp_path / "empty").mkdir()
+    before = {path.name for path in tmp_path.rglob("*")}
     result = qa_arch("pretrain", "tokenizer", "--vocabulary", 200, "--out", "out", *arguments)
     assert (result[0], message in result[2]) == (code, True), result
-    assert {path.name for path in tmp_path.rglob("*")} == {"text.txt", "blank.txt", "empty"}
+    assert {path.name for path in tmp_path.rglob("*")} == before
 
 
 def test_compare_tokenizers_prints_a_table(qa_arch, text_file, tmp_path, monkeypatch):

@@ -391,6 +391,24 @@ def test_attention_of_the_decoder_is_inspected(run_of, qa_arch):
         ("train model=bert debug=fast encoder.name=RUN", "encoder.init=pretrained"),
         ("train model=pretrain/mlm data.on_error=skip", "as models of task masked_lm do not read it"),
         ("train model=pretrain/causal glove=6b_50d", "glove=6b_50d: has no effect"),
+        ("train model=pretrain/mlm features.stride=7", "features.stride=7: has no effect"),
+        ("train model=pretrain/mlm features.max_question=7", "features.max_question=7: has no effect"),
+        ("train model=pretrain/causal trainer.select=exact", "trainer.select=exact: has no effect"),
+        ("train model=pretrain/mlm data.split_seed=3", "has no effect, as nothing is held out or drawn"),
+        (
+            "train model=pretrain/mlm encoder=qa_transformer encoder.tokenizer=x encoder.vocabulary=7",
+            "encoder.tokenizer=x has its own",
+        ),
+        ("train --dry-run model=pretrain/mlm encoder=words", "encoder.family: words has no layers"),
+        (
+            "train --dry-run model=pretrain/mlm data.calibration=null data.hold_out_articles=4",
+            "data.hold_out_articles: a corpus has no articles",
+        ),
+        (
+            "train --dry-run model=pretrain/denoising denoising.noise=deletion denoising.span_length=5",
+            "denoising.span_length: 5 has no effect with denoising.noise=deletion",
+        ),
+        ("train --dry-run model=pretrain/denoising denoising.span_length=1e300", "is out of range"),
         ("train model=pretrain/mlm data.hold_out_share=0.1", "data.calibration=squad:synthetic:calibration"),
     ],
 )
@@ -405,6 +423,13 @@ def test_commands_refuse_unusable_texts_and_runs(qa_arch, run_of, spans, tmp_pat
     assert code in (2, 4, 5), err
     assert message in err
     assert len([line for line in err.splitlines() if line.startswith("qa-arch:")]) == 1
+
+
+def test_blocks_have_no_overlap_to_check_and_the_last_epoch_needs_no_score(qa_arch):
+    short = ["features.max_length=32", "trainer.select=last"]
+    encoder = ["encoder=qa_transformer_tiny", "logger=none"]
+    code, _, err = qa_arch("train", "--dry-run", "model=pretrain/mlm", *encoder, *short)
+    assert code == 0, err
 
 
 def test_evaluate_adds_another_corpus_to_the_record(qa_arch, run_of, tmp_path):

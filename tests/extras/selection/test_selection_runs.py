@@ -101,10 +101,27 @@ def test_incompatible_arguments_are_refused(
     assert (tmp_path / "file").read_text() == "Who?\tWho?\n"
 
 
-@pytest.mark.parametrize("typed", ["encoder=minilm", "encoder.freeze=all", "decode=greedy"])
+@pytest.mark.parametrize(
+    "typed", ["encoder=minilm", "encoder.freeze=all", "decode=greedy", "trainer.select=exact"]
+)
 def test_setting_of_span_models_has_no_effect_on_a_ranking(qa_arch, typed):
     code, _, err = qa_arch("train", "--dry-run", "model=qa_lstm/h", "glove=none", typed)
     assert (code, f"{typed}: has no effect, as models of task selection do not read it" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("typed", "reason"),
+    [
+        ("model=qa_lstm/h glove.dim=50", "glove.dim=50: has no effect, as no word vectors are read"),
+        ("model=question_types selection.negatives=3", "selection.negatives=3: has no effect"),
+        ("model=question_types selection.margin=1", "selection.margin: 1 has no effect with ChoiceLoss"),
+        ("model=question_types loss=hinge selection.margin=1", ""),
+    ],
+)
+def test_setting_that_no_ranking_of_the_kind_reads_is_refused(qa_arch, typed, reason):
+    data = ["data=question_types", "model.train_vectors=true"] if "question_types" in typed else ["data=demo"]
+    code, _, err = qa_arch("train", "--dry-run", *typed.split(), *data, "glove=none", "logger=none")
+    assert (code, reason in err) == (2 if reason else 0, True), err
 
 
 def test_ranking_is_not_said_to_be_on_an_encoder(qa_arch, caplog):
