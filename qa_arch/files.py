@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import io
 import json
+import math
 import os
 import re
 import secrets
@@ -17,7 +18,7 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from pathlib import Path
@@ -77,6 +78,20 @@ def write_json(path: str | os.PathLike[str], value: Any, indent: int | None = 2)
 def json_text(value: Any, indent: int | None = 2) -> str:
     """Content of the file that ``write_json`` writes."""
     return json.dumps(value, ensure_ascii=False, indent=indent) + "\n"
+
+
+def finite(value: Any) -> Any:
+    """Value for JSON, which has neither NaN nor infinity: both become None."""
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def plain_json(value: Any, indent: int | None = 2) -> str:
+    """``finite(value)`` as JSON, which any program reads."""
+    return json.dumps(finite(value), ensure_ascii=False, indent=indent, allow_nan=False)
 
 
 def read_json(path: str | os.PathLike[str], remedy: str) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.text import Text
 from qa_arch import terminal
 from qa_arch.cli.runs import DEVICE, RUN_HELP, add_answer_options, add_options, open_reader
 from qa_arch.errors import ConfigError, DataError, QaArchError
+from qa_arch.files import plain_json
 from qa_arch.qa.answers import Answer, Query, plain
 
 TOP_K = 3
@@ -151,7 +151,7 @@ class Conversation:
         (answer,) = self.reading([self.query(question)])
         if self.as_json:
             name = self.files[answer.document] if self.files and answer.document is not None else None
-            print(json.dumps({"question": question, **answer.as_dict(), "file": name}, ensure_ascii=False))
+            print(plain_json({"question": question, **answer.as_dict(), "file": name}, indent=None))
             return
         no_answer = "no answer in these texts" if len(self.texts) > 1 else "no answer in this text"
         lines = [Text(plain(answer.text) or no_answer)]

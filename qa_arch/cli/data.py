@@ -104,7 +104,7 @@ def run_stats(args: argparse.Namespace) -> int:
     """Print statistics of the sets; faulty records that were left out are listed on stderr."""
     by_source = {source: _statistics(source, args) for source in args.data}
     if args.json:
-        printed = by_source if len(by_source) > 1 else next(iter(by_source.values()))
+        printed = by_source if len(args.data) > 1 else next(iter(by_source.values()))
         print(json.dumps(printed, indent=2, ensure_ascii=False))
         return 0
     from rich.table import Table

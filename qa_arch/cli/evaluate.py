@@ -7,7 +7,6 @@ Scoring prediction files must start fast: modules that only runs need are import
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Collection, Mapping
 from functools import partial
@@ -20,7 +19,7 @@ from qa_arch.cli.runs import DEVICE, PERMISSION, add_options
 from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError, named
-from qa_arch.files import write_json
+from qa_arch.files import plain_json, write_atomic
 from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
@@ -151,8 +150,8 @@ def _score_files(args: argparse.Namespace) -> int:
             score = import_module(family.module).score
             values[name.replace("-", "_")] = score(questions, texts, candidates)
     if args.out:
-        write_json(args.out, values)
-    print(json.dumps(values, indent=2))
+        write_atomic(args.out, f"{plain_json(values)}\n")
+    print(plain_json(values))
     return EXIT_MISSING if missing else 0
 
 

@@ -211,6 +211,18 @@ class Parser(argparse.ArgumentParser):
         # What begins with a minus and is a value, not an option: argparse knows no exponents.
         self._negative_number_matcher = re.compile(r"-(\d*\.?\d+(e[+-]?\d+)?|inf(inity)?)$", re.IGNORECASE)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        self._given: set[argparse.Action] = set()
+        return super().parse_known_args(args, namespace)
+
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """Refuse a list that is given twice, of which argparse would drop the first."""
+        if isinstance(action, argparse._StoreAction) and action.option_strings and action.nargs == "+":
+            if action in self._given:
+                raise argparse.ArgumentError(action, "is given twice; write all its values after the first")
+            self._given.add(action)
+        return super()._get_values(action, arg_strings)
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"qa-arch: {message}; see {self.prog} --help\n")
 

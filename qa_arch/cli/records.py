@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from qa_arch.data.answer_files import read_types
 from qa_arch.data.files import OnError
 from qa_arch.data.sources import usage
 from qa_arch.errors import ConfigError, RunError
-from qa_arch.files import write_atomic, write_json
+from qa_arch.files import plain_json, write_atomic, write_json
 from qa_arch.metrics.squad import ENGLISH
 from qa_arch.provenance import EXPERIMENTS, dev_access_note
 from qa_arch.records import DEV, RECORD, RECORDS, RunRecord, find_runs, is_squad, read_scored
@@ -361,7 +360,7 @@ def run_show(args: argparse.Namespace) -> int:
             "mistakes": None if result is None else result.as_dict(),
             "note": note,
         }
-        print(json.dumps(page, indent=2, ensure_ascii=False))
+        print(plain_json(page))
         return 0
     run, settings, origin = (_facts_table(head, facts[head]) for head in ("run", "settings", "provenance"))
     error_tables = [] if result is None else result.tables(split)

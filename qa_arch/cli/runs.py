@@ -6,7 +6,6 @@ Commands on files import this too: what only runs need is imported where it is u
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import re
@@ -20,7 +19,7 @@ from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.data.files import as_list
 from qa_arch.data.sources import files, usage
 from qa_arch.errors import ConfigError, QaArchError
-from qa_arch.files import write_json
+from qa_arch.files import plain_json, write_atomic
 from qa_arch.metrics.squad import LANGUAGES
 from qa_arch.process import gc_disabled
 from qa_arch.results.tables import FORMATS, print_table
@@ -276,9 +275,9 @@ def print_scores(record: RunRecord, split: str, args: argparse.Namespace) -> Non
     points = record.scores[split]
     flat = {name: point.flat() for name, point in points.items()}
     if args.out:
-        write_json(args.out, flat)
+        write_atomic(args.out, f"{plain_json(flat)}\n")
     if args.json:
-        print(json.dumps(flat, indent=2, ensure_ascii=False))
+        print(plain_json(flat))
     else:
         print_table(scores_table(replace(record, scores={split: points})))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from qa_arch.cli.runs import add_options, print_next_steps, report_missing
 from qa_arch.config.find import use_config_dir
 from qa_arch.config.machine import MACHINE, machine_overrides
 from qa_arch.config.target import own_options
+from qa_arch.files import plain_json
 from qa_arch.records import read_record
 from qa_arch.results.tables import Column, Table, number, print_table, text
 from qa_arch.sweep import PointState, SweepPoint
@@ -128,7 +128,7 @@ def _print_rows(folder: Path, rows: Sequence[PointState], *, as_json: bool) -> N
     counts = Counter(row.status for row in rows)
     if as_json:
         status = {"sweep": str(folder), "counts": counts, "points": list(map(asdict, rows))}
-        print(json.dumps(status, indent=2, ensure_ascii=False))
+        print(plain_json(status))
         return
     columns: list[Column] = [
         text("point", "point"),

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from math import inf, isfinite
+from math import inf
 from textwrap import fill as fill_text
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
+
+from qa_arch.files import finite, plain_json
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -102,12 +103,8 @@ class Table:
         return DataFrame([dict(row) for row in self.rows])
 
     def as_dict(self) -> dict[str, Any]:
-        """Value for JSON, which has neither NaN nor infinity: both become None."""
-        rows = [
-            {k: None if isinstance(v, float) and not isfinite(v) else v for k, v in row.items()}
-            for row in self.rows
-        ]
-        return {"title": self.title, "rows": rows, "notes": list(self.notes)}
+        """Value for JSON."""
+        return {"title": self.title, "rows": finite(self.rows), "notes": list(self.notes)}
 
 
 def text(key: str, heading: str, *, weight: int = 0) -> Column:
@@ -134,7 +131,7 @@ def two_decimals(value: float) -> str:
 def render(tables: Sequence[Table], form: str, width: int | None = None) -> str:
     """Render tables in one of ``FORMATS``, ending in a newline; text fits ``width`` if given."""
     if form == "json":
-        return json.dumps([table.as_dict() for table in tables], indent=2, ensure_ascii=False) + "\n"
+        return plain_json([table.as_dict() for table in tables]) + "\n"
     if form == "csv":
         return _csv(tables)
     if form == "text":

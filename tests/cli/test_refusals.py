@@ -97,6 +97,8 @@ REFUSED = [
     ("show ''", 2, "show '': is empty (an unset shell variable?)"),
     ("serve run --allow-host ::1 --allow-host '*.qa.org' --port 70000", 2, "--port: 70000"),
     ("serve empty --port 0", 5, "empty: "),
+    ("stats --data dev.json --data dev.json", 2, "argument --data: is given twice; write all its values"),
+    ("pretrain compare-tokenizers x --text a --text b", 2, "argument --text: is given twice"),
     ("suite shift", 2, "shift: no such suite or file (did you mean 'shifts'?)"),
     ("train --models bert,roberta model=proposed --dry-run", 2, "model=proposed and model=bert: give model"),
     ("tables run --columns ,", 2, "--columns: ',' names nothing"),

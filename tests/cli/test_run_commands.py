@@ -114,6 +114,14 @@ def test_evaluate_run_prints_a_table_with_the_fitted_threshold_first(qa_arch, ru
     assert len(rows) == len(read_record(run_folder).scores["dev"]) == 5
 
 
+def test_a_threshold_that_is_infinite_is_null_in_json(qa_arch, run_folder, tmp_path):
+    path = tmp_path / "scores.json"
+    evaluate = ["evaluate", "--run", run_folder, "--null-threshold", "inf", "--json", "--out", path]
+    code, out, err = qa_arch(*evaluate)
+    assert code == 0, err
+    assert (json.loads(out)["given"]["threshold"], path.read_text()) == (None, out)
+
+
 def test_closed_dev_set_is_scored_only_with_final(
     qa_arch, trained, closed_run, tmp_path, dev_file, read_json, monkeypatch
 ):

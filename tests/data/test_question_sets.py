@@ -253,6 +253,8 @@ def test_ceiling_of_a_tokenizer(tmp_path, qa_arch, monkeypatch):
     facts = {"inexact": 2, "in_no_window": 0, "max_answer_tokens": 30, "too_long": 1}
     assert {key: reached[key] for key in ("encoder", *facts)} == {"encoder": str(encoder), **facts}
     monkeypatch.setenv("COLUMNS", "200")
+    twice = qa_arch("stats", "--data", path, path, "--encoder", encoder, "--json")[1]
+    assert json.loads(twice) == {str(path): json.loads(out)}  # by source, as of any two
     table = qa_arch("stats", "--data", path, "--encoder", encoder)[1]
     assert f"{reached['exact']:.2f} / {reached['f1']:.2f}" in table
     assert re.search(r"answers above 30 tokens\D+1\b", table)
