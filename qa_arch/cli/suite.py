@@ -75,6 +75,13 @@ def run(args: argparse.Namespace) -> int:
         (folder, record) for folder, record in all_runs if record.status == "ok" and record.finds_spans
     ]
     sets = [_open_set(name, entry) for name, entry in suite.sets.items()]
+    names: dict[str | None, str] = {}
+    for test in sets:
+        if (other := names.setdefault(test.facts.fingerprint, test.name)) != test.name:
+            raise ConfigError(
+                f"{args.suite}: sets.{other} and sets.{test.name} hold the same questions, and their tests"
+                " would count twice; leave one out"
+            )
     if not args.scored_only:
         runs = _score(runs, sets, suite, args)
     systems = group_by_system(runs)

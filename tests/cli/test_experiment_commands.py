@@ -168,7 +168,7 @@ def suite(tmp_path):
     return file
 
 
-def test_set_without_intervals_is_named(tmp_path, qa_arch):
+def test_set_without_intervals_and_one_given_twice_are_named(tmp_path, qa_arch):
     """Two questions of one passage have no interval over passages."""
     first = generate(3, 4, 1, "dev").examples[0]
     examples = [replace(first, id=str(number)) for number in range(2)]
@@ -180,6 +180,9 @@ def test_set_without_intervals_is_named(tmp_path, qa_arch):
     write_json(tmp_path / "mine.yaml", {"sets": sets})
     code, _, err = qa_arch("suite", tmp_path / "mine.yaml", tmp_path / "x")
     assert (code, "small: an interval over passages needs several" in err) == (5, True), err
+    write_json(tmp_path / "mine.yaml", {"sets": sets | {"again": {"data": [str(tmp_path / "tiny.json")]}}})
+    code, _, err = qa_arch("suite", tmp_path / "mine.yaml", tmp_path / "x")
+    assert (code, "sets.small and sets.again hold the same questions" in err) == (2, True), err
 
 
 @pytest.fixture
