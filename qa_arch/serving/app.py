@@ -451,6 +451,8 @@ def _read_body(
     except (ValueError, RecursionError) as error:  # invalid UTF-8, a long integer, or nested too deep
         raise RefusalError(400, "the body cannot be parsed", remedy=REMEDIES[400]) from error
     queries = value.get("queries") if isinstance(value, dict) else None
+    if queries == []:
+        raise RefusalError(422, "there is no query", field="queries", remedy="send at least one")
     queries = queries if isinstance(queries, list) else []
     _require_at_most(options.max_queue, len(queries), "queries", field="queries")
     for query in filter(lambda item: isinstance(item, dict), [value, *queries]):

@@ -161,7 +161,7 @@ REFUSED = [
     ({**QUERY, "top_k": 101}, 422, "top_k", "less than or equal to 100"),
     ({**QUERY, "null_threshold": math.nan}, 422, "null_threshold", "finite number"),
     ({**QUERY, "null_threshold": 10**400}, 422, "null_threshold", "must be a"),
-    ({"queries": []}, 422, "queries", "at least 1 item"),
+    ({"queries": []}, 422, "queries", "there is no query"),
     ({"queries": [QUERY], "top_k": 3}, 422, "top_k", "unknown field"),
     ({"queries": [QUERY, {"question": "a", "contxt": "b"}]}, 422, "queries[1].contxt", "unknown field"),
     # Before validation: thousands of wrong values would each have an error of their own.
