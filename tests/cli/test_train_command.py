@@ -424,6 +424,15 @@ def test_dry_run_fails_where_the_run_is_finished(qa_arch, run_folder, caplog):
     assert caplog.messages[-1].startswith(f"training on this machine would fail: {run_folder}: is finished")
 
 
+@pytest.mark.parametrize("model", ["match_lstm/boundary", "proposed"])
+def test_dry_run_fails_where_the_kernel_cannot_run(qa_arch, tmp_path, caplog, model):
+    settings = ["experiment=demo", f"model={model}", "model.kernel=fused", "trainer.accelerator=cpu"]
+    code, _, err = qa_arch("train", *settings, f"runs_dir={tmp_path}")
+    assert (code, "model.kernel=fused: needs a GPU" in err, [*tmp_path.iterdir()]) == (6, True, [])
+    assert qa_arch("train", *settings, f"runs_dir={tmp_path}", "--dry-run")[0] == 6
+    assert "training on this machine would fail: model.kernel=fused: needs a GPU" in caplog.text
+
+
 def test_max_steps_that_cut_training_short_are_logged(qa_arch, settings, stub_training, caplog):
     qa_arch("train", "model=bert", *settings, "trainer.epochs=2")
     assert "trainer.max_steps=3 may end training before epoch 2" in caplog.text
