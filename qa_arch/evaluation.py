@@ -424,7 +424,9 @@ def score(
     if fact and not predictor.config.trainer.is_trial:
         # Fine-tuning sometimes fails to learn anything (google-research/albert#135).
         few = steps is not None and steps < FEW_STEPS
-        longer = f"train longer than {steps} steps, with more trainer.epochs or more questions"
+        cut = steps == predictor.config.trainer.max_steps
+        more = "a larger trainer.max_steps" if cut else "more trainer.epochs or more questions"
+        longer = f"train longer than {steps} steps, with {more}"
         remedy = longer if few else "try a lower optim.lr, a longer optim.warmup or another seed"
         learned = "the model has learned nothing else, or texts unlike these"
         log.warning("%s: %s: %s; %s", split, fact, learned, remedy)

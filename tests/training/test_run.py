@@ -11,6 +11,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 
+from qa_arch.config import schema
 from qa_arch.data.question_sets import passage_title
 from qa_arch.data.splits import load_splits
 from qa_arch.data.synthetic import generate
@@ -198,6 +199,12 @@ def test_run_that_always_abstains_warns_unless_it_is_a_smoke_test(run_training, 
     output = [r.getMessage() for r in caplog.records if "learned nothing else" in r.getMessage()]
     assert [line.split(":")[0] for line in output] == ["calibration", "dev"]
     assert all("train longer than " in line and "optim.lr" not in line for line in output)
+    caplog.clear()
+    monkeypatch.setattr(schema, "TRIAL_STEPS", 1)
+    with caplog.at_level(logging.WARNING, "qa_arch"):
+        run_training("trainer.max_steps=3", name="cut")
+    assert "train longer than 3 steps, with a larger trainer.max_steps" in caplog.text
+    monkeypatch.undo()
     caplog.clear()
     run_training("trainer.max_steps=3", name="smoke_test")
     assert not any("learned nothing else" in message for message in caplog.messages)
