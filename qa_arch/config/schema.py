@@ -705,7 +705,7 @@ def _distillation_problems(settings: Distillation, config: Config) -> Iterator[s
     task = config.model["task"]
     if not settings.teachers:
         for item in fields(settings):
-            if getattr(settings, item.name) != item.default:
+            if item.name != "teacher" and getattr(settings, item.name) != item.default:
                 yield (
                     f"distillation.{item.name}: has no effect without distillation.teacher; set a teacher, or"
                     " leave it out"

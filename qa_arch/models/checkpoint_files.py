@@ -285,9 +285,15 @@ SETTING = "distillation.teacher"
 
 def require_teacher(config: Config, trusted: Sequence[str]) -> None:
     """Raise RunError or ConfigError, before anything is loaded, for a teacher that is missing, unfinished,
-    without weights, of another task or of a class that is not trusted. Only the spelling of a hub id is
-    checked here."""
-    for teacher in config.distillation.teachers:
+    without weights, of another task or of a class that is not trusted, and for several of which only one is
+    read. Only the spelling of a hub id is checked here."""
+    teachers = config.distillation.teachers
+    if len(teachers) > 1 and not config.distillation.soft_targets:
+        raise ConfigError(
+            f"{SETTING}: layers are those of {teachers[0]} alone, and without distillation.soft_targets"
+            " nothing is learned from the others; name one teacher"
+        )
+    for teacher in teachers:
         with named(SETTING):
             record = teacher_record(teacher)
             model = validate(record.config).model if record else {"task": "span"}

@@ -188,6 +188,10 @@ SIZES = [f"encoder.{size}" for size in ("family=bert", "layers=1", "width=8", "h
             "distillation.temperature=2",
             "distillation.temperature: has no effect without distillation.teacher",
         ),
+        (
+            "distillation=soft_targets distillation.teacher=[]",
+            "^distillation.layers: has no effect without distillation.teacher",
+        ),
         ("encoder.tokenizer=mine", "^encoder.tokenizer: a pretrained encoder has its own"),
         (f"{TEACHER} model=match_lstm/sequence", "task sequence cannot learn .* only those of span"),
         (f"{TEACHER} distillation.relations=1", "unknown setting .distillation.relations"),

@@ -281,6 +281,8 @@ def test_invalid_teacher_folder_is_named_before_anything_is_loaded(configure, st
             require_teacher(configure(*student("soft_targets"), f"distillation.teacher={folder}"), TRUSTED)
 
     require_teacher(configure(*student("soft_targets")), TRUSTED)
+    with pytest.raises(ConfigError, match=r"^distillation\.teacher: layers are those of first alone"):
+        require_teacher(configure(*student("layers"), "distillation.teacher=[first,second]"), TRUSTED)
     refused("nowhere.*no such run folder", tmp_path / "nowhere")
     refused("status is 'failed'", tmp_path / "failed", status="failed")
     refused("near.* add --trust near", tmp_path / "own", config__model___target_="near.model.Near")
