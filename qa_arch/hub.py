@@ -127,6 +127,13 @@ def missing(kind: Kind, name: str, revision: str | None = None) -> str:
     return ""
 
 
+def closed_data_set(name: str, revision: str, error: Exception) -> str:
+    """``missing`` of a data set if that is why ``datasets`` raised ``error``, else empty."""
+    from datasets.exceptions import DatasetNotFoundError
+
+    return missing("datasets", name, revision or None) if isinstance(error, DatasetNotFoundError) else ""
+
+
 def retried(read: Callable[[], Result]) -> Result:
     """Result of ``read``, which is repeated if a transfer breaks off or the hub fails.
 

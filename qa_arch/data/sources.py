@@ -68,6 +68,8 @@ def _open_hub(sources: Sequence[str], *, name: str, on_error: OnError, use: Use)
         ):
             example = source.removesuffix(f":{config}") if config else source
             raise DataError(f"{source}: name a configuration: {example}:CONFIG ({reason})") from error
+        if closed := hub.closed_data_set(dataset, revision, error):
+            raise UnavailableError(f"{source}: {closed}") from error
         cause = hub.interruption(error) or f"{type(error).__name__}: {first_line(error)}"
         raise UnavailableError(
             f"{source}: cannot be loaded ({cause}); check the name and the network, "

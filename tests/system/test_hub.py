@@ -175,6 +175,19 @@ def test_closed_checkpoint_says_how_to_read_it(filled, online):
         open_checkpoint("tiny/bert", "v7")
 
 
+def test_closed_data_set_says_how_to_read_it(online):
+    online.closed = {"closed/gated": "gated", "closed/private": "private"}
+    for name in online.closed:
+        online.add("datasets", name, {"README.md": data_card()})
+    for name, message in (
+        ("closed/gated", "access to closed/gated is restricted; ask for it at .*/datasets/closed/gated,"),
+        ("closed/private", "closed/private is not on the hub, or private; check the spelling, or set HF_"),
+        ("tiny/none", "tiny/none is not on the hub, or private; check the spelling, or set HF_TOKEN"),
+    ):
+        with pytest.raises(UnavailableError, match=f"^hub:{name}:train: {message}"):
+            open_passages(f"hub:{name}:train")
+
+
 # What is checked before a run ----------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from qa_arch.data.sources import open_passages
 TEXT = (
     "Kelldale is a southern town. The town was destroyed in 1752. The town was reached by the river Kemcreek."
 )
-ASKED = (("Which river was Kelldale reached by?", TEXT), ("Who rebuilt Kelldale?", TEXT * 3))
+ASKED = (("Which river was Kelldale reached by?", TEXT), ("Who rebuilt Kelldale?", TEXT))
 MODELS = {
     **{name: [f"model={name}"] for name in ("bert", "albert", "distilbert", "roberta", "proposed")},
     **{
@@ -84,7 +84,7 @@ def test_run(run_training, configure, before_step, tmp_path, overrides):
     if overrides:
         texts = [example.context for example in open_passages(configure().data.train).examples]
         write_vectors(tmp_path / "vectors.txt", texts)
-        settings += [f"glove.path={tmp_path}/vectors.txt", "data.train_questions=10"]
+        settings += [f"glove.path={tmp_path}/vectors.txt", "data.train_questions=8"]
         teacher = run_training(*settings, "trainer.max_steps=1", name="teacher").folder
         settings += [
             "distillation=soft_targets",

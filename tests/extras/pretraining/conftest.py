@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from models.conftest import tiny_encoder  # noqa: F401
+from system.conftest import online  # noqa: F401
 
 from qa_arch.config.compose import compose
 from qa_arch.config.schema import Config, validate

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from qa_arch.data import synthetic
-from qa_arch.errors import DataError
+from qa_arch.errors import DataError, UnavailableError
 from qa_arch.extras.pretraining import corpus as corpora
 from qa_arch.extras.pretraining.corpus import Corpus, open_corpus, split
 
@@ -97,6 +97,15 @@ def test_cached_configurations_of_a_hub_data_set_differ(monkeypatch):
     monkeypatch.setattr("datasets.load_dataset_builder", load)
     first, second = (open_corpus(f"hub:wiki:text:{config}") for config in ("en", "de"))
     assert first.fingerprint != second.fingerprint
+
+
+def test_closed_data_set_says_how_to_read_it(online):
+    online.add("datasets", "closed/set", {"README.md": ""})
+    online.closed = {"closed/set": "gated"}
+    with pytest.raises(
+        UnavailableError, match=r"^hub:closed/set:text: access to closed/set is restricted; ask "
+    ):
+        open_corpus("hub:closed/set:text")
 
 
 # Holding out
