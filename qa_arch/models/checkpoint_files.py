@@ -23,7 +23,7 @@ from qa_arch.config.target import require_trusted
 from qa_arch.errors import ConfigError, RunError, UnavailableError, first_line, named
 from qa_arch.features.windows import check_window
 from qa_arch.files import files_hash, read_json
-from qa_arch.hub import interruption, missing, retried
+from qa_arch.hub import interruption, missing, retried, split_revision
 from qa_arch.nn.encoder_configs import ADAPTER, CONFIG, INDEX, WEIGHTS, check_files
 from qa_arch.records import (
     CHECKPOINTS,
@@ -155,7 +155,8 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
                 f" again: qa-arch adopt {shlex.quote(str(source))} --folder DIR"
             )
     elif _is_hub_id(str(source)):
-        path = _download(str(source), revision)
+        name, own = split_revision(str(source))
+        path = _download(name, revision or own)
         files = CheckpointFiles(str(source), path, path.name)  # a snapshot is named after its commit
     else:
         raise RunError(f"{source}: no such folder, and not a hub id (OWNER/NAME)")
@@ -174,8 +175,9 @@ def open_checkpoint(source: str | Path, revision: str | None = None) -> Checkpoi
 
 
 def _is_hub_id(source: str) -> bool:
-    """Whether ``source`` is ``owner/name``, and no folder ``owner`` makes it look like a missing path."""
-    owner = re.fullmatch(r"(\w[\w.-]*)/\w[\w.-]*", source)
+    """Whether ``source`` is ``owner/name``, perhaps with ``@revision``, and no folder ``owner`` makes it look
+    like a missing path."""
+    owner = re.fullmatch(r"(\w[\w.-]*)/\w[\w.-]*", split_revision(source)[0])
     return owner is not None and not Path(owner[1]).is_dir()
 
 

@@ -143,13 +143,17 @@ def test_encoder_is_pinned(filled, online, repositories):
     assert build_encoder(ENCODER).backbone.config.layer_norm_eps == 1e-12
 
 
-def test_pipeline_reads_the_revision_that_it_is_given(filled, online, repositories):
+def test_checkpoint_is_read_in_the_revision_that_is_given(filled, online, repositories):
     files = {path.name: path.read_bytes() for path in (repositories / "models/tiny/bert@main").iterdir()}
     config = files["config.json"].replace(b'"layer_norm_eps": 1e-12', b'"layer_norm_eps": 1e-06')
     commit = online.add("models", "tiny/bert", files | {"config.json": config}, "v1")
     for revision, expected in (("v1", 1e-6), (commit, 1e-6), ("main", 1e-12), (None, 1e-12)):
         model = pipeline(model="tiny/bert", revision=revision, device="cpu").model
         assert model.config.layer_norm_eps == expected
+        pinned = "tiny/bert" if revision is None else f"tiny/bert@{revision}"
+        reader = package.load(pinned, device="cpu")
+        assert reader.model.model.config.layer_norm_eps == expected
+        assert reader.record.setting("model", "revision") == hub.commit_of("models", "tiny/bert", revision)
 
 
 def test_closed_checkpoint_says_how_to_read_it(filled, online):
