@@ -172,9 +172,8 @@ def _fit(
 def _between(low: float, high: float) -> float:
     """A float in ``[low, high)``: the midpoint, if representable."""
     middle = low + (high - low) / 2
-    if not isfinite(middle):  # the difference of huge odds overflows
-        middle = low / 2 + high / 2
-    # Between neighbouring floats there is none: the midpoint rounds to one of the two, perhaps ``high``.
+    # Between neighbouring floats there is none: the midpoint rounds to one of the two, perhaps ``high``. That
+    # of huge odds, whose difference overflows, is infinite.
     return middle if low <= middle < high else nextafter(high, low)
 
 
