@@ -19,7 +19,7 @@ from qa_arch.cli.runs import DEVICE, PERMISSION, add_options
 from qa_arch.data.answer_files import read_nbest, read_null_scores, read_predictions, shown_id
 from qa_arch.data.sources import open_passages, usage
 from qa_arch.errors import ConfigError, RunError, named
-from qa_arch.files import plain_json, write_atomic
+from qa_arch.files import finite, plain_json, write_json
 from qa_arch.manifest import Metrics, from_extras
 from qa_arch.metrics.squad import (
     OFFICIAL_THRESHOLD,
@@ -150,7 +150,7 @@ def _score_files(args: argparse.Namespace) -> int:
             score = import_module(family.module).score
             values[name.replace("-", "_")] = score(questions, texts, candidates)
     if args.out:
-        write_atomic(args.out, f"{plain_json(values)}\n")
+        write_json(args.out, finite(values))
     print(plain_json(values))
     return EXIT_MISSING if missing else 0
 

@@ -19,7 +19,7 @@ from qa_arch.config.find import CONFIG, use_config_dir
 from qa_arch.data.files import as_list
 from qa_arch.data.sources import files, usage
 from qa_arch.errors import ConfigError, QaArchError
-from qa_arch.files import plain_json, write_atomic
+from qa_arch.files import finite, plain_json, write_json
 from qa_arch.metrics.squad import LANGUAGES
 from qa_arch.process import gc_disabled
 from qa_arch.results.tables import FORMATS, print_table
@@ -275,7 +275,7 @@ def print_scores(record: RunRecord, split: str, args: argparse.Namespace) -> Non
     points = record.scores[split]
     flat = {name: point.flat() for name, point in points.items()}
     if args.out:
-        write_atomic(args.out, f"{plain_json(flat)}\n")
+        write_json(args.out, finite(flat))
     if args.json:
         print(plain_json(flat))
     else:

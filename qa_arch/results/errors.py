@@ -6,7 +6,6 @@ relative to the gold, and whether a false answer is one of the plausible answers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from qa_arch.config.schema import defaults, recipe_of
 from qa_arch.errors import DataError
+from qa_arch.files import finite
 from qa_arch.manifest import from_extras
 from qa_arch.metrics.abstention import Bools, Floats, Ints
 from qa_arch.metrics.squad import Normalised
@@ -284,11 +284,6 @@ def sparkline(values: Sequence[float | None]) -> str:
     low, high = min(known, default=0.0), max(known, default=0.0)
     step = (high - low) / (len(_BARS) - 1) or 1.0  # 1: equal values have no range
     return "".join(" " if value is None else _BARS[round((value - low) / step)] for value in shown)
-
-
-def finite(value: Any) -> float | None:
-    """``value`` if it is a finite number, else None: JSON has neither NaN nor infinity."""
-    return value if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _not_read(record: RunRecord) -> tuple[str, ...]:
