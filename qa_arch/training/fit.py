@@ -31,7 +31,7 @@ from qa_arch.config.check import suggest
 from qa_arch.config.machine import has_logger
 from qa_arch.config.schema import Config, Trainer, divide_batch, recipe_of
 from qa_arch.config.target import CALLBACKS, TRUSTED, arguments, locate
-from qa_arch.errors import ConfigError, one_line
+from qa_arch.errors import ConfigError, UnavailableError, one_line
 from qa_arch.models import store
 from qa_arch.nn.features import forward_flops
 from qa_arch.nn.precision import bf16_is_faster
@@ -91,8 +91,9 @@ Fitted = tuple[list[dict[str, Any]], int | None]
 """Records of the epochs, and the number of the best one."""
 
 
-def require_machine(settings: Trainer) -> None:
+def require_machine(config: Config) -> None:
     """Raise ConfigError or UnavailableError if this machine lacks what the settings need; loads nothing."""
+    settings = config.trainer
     available = torch.cuda.is_available()
     if settings.accelerator == "mps" and not torch.backends.mps.is_available():
         raise ConfigError("trainer.accelerator: mps, but torch sees no Apple GPU; use trainer=cpu")
@@ -123,6 +124,9 @@ def require_machine(settings: Trainer) -> None:
         )
     if settings.strategy == "fsdp" and used.precision == "fp16":
         raise ConfigError("trainer.precision: fsdp has no gradient scaler for fp16; use bf16 or fp32")
+    own = str(config.model["_target_"]).startswith(TRUSTED)  # other classes mean what they like
+    if own and config.model.get("kernel") == "fused" and not gpu:
+        raise UnavailableError("model.kernel=fused: needs a GPU; use model.kernel=auto or plain")
 
 
 def resolve(settings: Trainer) -> Trainer:

@@ -174,7 +174,7 @@ def require_runnable(
             require_hub([job.config for job in jobs])
     with gc_disabled():  # import what trains at once, after the checks that need no torch
         from qa_arch.models.store import check_encoder
-        from qa_arch.training.fit import require_machine, resolve
+        from qa_arch.training.fit import require_machine
     for job in jobs:
         with named(job.title):
             check_components(job.config, job.trusted)
@@ -182,11 +182,7 @@ def require_runnable(
         return
     for job in jobs:
         with collecting(missing), named(job.title):
-            require_machine(job.config.trainer)
-            own = str(job.config.model["_target_"]).startswith(TRUSTED)  # other classes mean what they like
-            on_gpu = resolve(job.config.trainer).accelerator == "gpu"
-            if own and job.config.model.get("kernel") == "fused" and not on_gpu:
-                raise UnavailableError("model.kernel=fused: needs a GPU; use model.kernel=auto or plain")
+            require_machine(job.config)
             check_encoder(job.config)
     if missing is None:  # a dry run downloads nothing
         for job in jobs:

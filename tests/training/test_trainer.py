@@ -95,30 +95,30 @@ def test_only_adamw_counts_as_trained_in_8_bits(fake_gpus, optimizer, bits):
 def test_settings_that_the_machine_cannot_meet_are_refused(fake_gpus, gpus, overrides, message):
     fake_gpus(gpus)
     with pytest.raises(ConfigError, match=rf"^trainer\.{message}"):
-        require_machine(configured(*overrides).trainer)
+        require_machine(configured(*overrides))
 
 
 def test_an_apple_gpu_trains_alone_and_in_fp32(fake_gpus, monkeypatch):
     fake_gpus(0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
-    trainer = configured("trainer.accelerator=mps", "trainer.precision=auto", "trainer.devices=auto").trainer
-    require_machine(trainer)
-    used = resolve(trainer)
+    config = configured("trainer.accelerator=mps", "trainer.precision=auto", "trainer.devices=auto")
+    require_machine(config)
+    used = resolve(config.trainer)
     assert (used.accelerator, used.precision, used.devices) == ("mps", "fp32", 1)
     assert resolve(configured().trainer).accelerator == "cpu"
     for other in ("trainer.devices=2", "trainer.precision=bf16"):
         with pytest.raises(ConfigError, match="mps trains on one device in fp32"):
-            require_machine(configured("trainer.accelerator=mps", other).trainer)
+            require_machine(configured("trainer.accelerator=mps", other))
 
 
 def test_processes_may_outnumber_gpus_on_a_cpu_and_on_several_machines(fake_gpus, monkeypatch):
     fake_gpus(2)
-    require_machine(configured("trainer.devices=2").trainer)
-    require_machine(configured("trainer.devices=3", "trainer.accelerator=cpu").trainer)
+    require_machine(configured("trainer.devices=2"))
+    require_machine(configured("trainer.devices=3", "trainer.accelerator=cpu"))
     torchrun = {"RANK": 0, "WORLD_SIZE": 4, "LOCAL_WORLD_SIZE": 2, "LOCAL_RANK": 0}
     for name, value in (*torchrun.items(), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", 1)):
         monkeypatch.setenv(name, str(value))
-    require_machine(configured("trainer.devices=4").trainer)
+    require_machine(configured("trainer.devices=4"))
 
 
 SPLIT = ["trainer.global_batch=null", "trainer.batch_size=12", "trainer.accumulate=2"]
@@ -144,9 +144,9 @@ def test_8gb_preset_keeps_the_global_batch(overrides, micro, accumulate):
 def test_global_batch_is_the_same_on_any_number_of_devices(fake_gpus, gpus, overrides):
     fake_gpus(gpus)
     for count in ("auto", gpus):
-        trainer = configured("experiment=squad2", *overrides, f"trainer.devices={count}").trainer
-        require_machine(trainer)
-        used = resolve(trainer)
+        config = configured("experiment=squad2", *overrides, f"trainer.devices={count}")
+        require_machine(config)
+        used = resolve(config.trainer)
         assert (used.devices, used.batch_size * used.accumulate * gpus) == (gpus, 24)
         assert used.global_batch is None
     if not overrides:
