@@ -127,7 +127,7 @@ def missing(kind: Kind, name: str, revision: str | None = None) -> str:
     return ""
 
 
-def closed_data_set(name: str, revision: str, error: Exception) -> str:
+def closed_data_set(name: str, revision: str | None, error: Exception) -> str:
     """``missing`` of a data set if that is why ``datasets`` raised ``error``, else empty."""
     from datasets.exceptions import DatasetNotFoundError
 

@@ -45,8 +45,7 @@ class Lines(list[tuple[int, Any]]):
 def as_list(paths: Paths, what: str = "paths") -> list[str]:
     """A path or a sequence of paths as a list of strings; ConfigError for anything else, called ``what``."""
     is_single = isinstance(paths, str | bytes | os.PathLike) or not isinstance(paths, Iterable)
-    items: Any = [paths] if is_single else paths
-    items = list(items)
+    items: list[Any] = [paths] if is_single else list(paths)  # type: ignore[arg-type]
     for item in items:
         if not isinstance(item, str | os.PathLike):
             raise ConfigError(f"{what}: expected a string, got {item!r:.80}")

@@ -72,13 +72,13 @@ class OnnxModel(nn.Module):
         self.session = _session(path)
 
     def forward(self, batch: Batch) -> Logits:
-        # A torch model in the same ensemble may be on a GPU.
         for name in self.description.inputs:
             if getattr(batch, name) is None:
                 place = self.path.with_name(DESCRIPTION)
                 raise RunError(
                     f"{place}: inputs: the batches of this model have no '{name}'; export the run again"
                 )
+        # A torch model in the same ensemble may be on a GPU.
         feeds = {name: getattr(batch, name).cpu().numpy() for name in self.description.inputs}
         try:
             values = self.session.run(self.description.outputs, feeds)

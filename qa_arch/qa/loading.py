@@ -116,12 +116,12 @@ def load_predictor(
         raise ConfigError(f"precision: {precision!r} is unknown; choose from {known}")
     sources, trust = _sources(source), as_list(trust or (), "trust")
     kind, record = kind_of(sources)
-    for section in (settings, *settings.values()) if isinstance(settings, Mapping) else [settings or {}]:
-        if not isinstance(section, Mapping):
-            raise ConfigError(
-                "settings: expected section -> setting -> value, such as {'features': {'max_length': 512}},"
-                f" got {section!r:.80}"
-            )
+    changes = settings or {}
+    if not isinstance(changes, Mapping) or not all(isinstance(item, Mapping) for item in changes.values()):
+        raise ConfigError(
+            "settings: expected section -> setting -> value, such as {'features': {'max_length': 512}}, got"
+            f" {settings!r:.80}"
+        )
     if settings and (kind != "checkpoint" or record is not None):
         raise ConfigError(
             "settings: are for a downloaded checkpoint by itself that was not adopted; leave them out"

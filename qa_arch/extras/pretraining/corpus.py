@@ -25,7 +25,7 @@ from qa_arch.config.schema import Config, Source
 from qa_arch.data import sources
 from qa_arch.data.files import TABLES, TEXTS, Paths, as_list, content_hash, expand
 from qa_arch.errors import ConfigError, DataError, UnavailableError, first_line, named
-from qa_arch.hub import closed_data_set, interruption, retried
+from qa_arch.hub import closed_data_set, interruption, retried, split_revision
 
 LONGEST = 1 << 20
 """A document of a text file ends at the line that brings it to this many characters."""
@@ -194,8 +194,7 @@ def _hub_errors(rest: str) -> Iterator[None]:
     except DataError:
         raise
     except Exception as error:  # hub clients raise exceptions from many libraries
-        name, _, revision = rest.partition(":")[0].partition("@")
-        if closed := closed_data_set(name, revision, error):
+        if closed := closed_data_set(*split_revision(rest.partition(":")[0]), error):
             raise UnavailableError(f"hub:{rest}: {closed}") from error
         cause = interruption(error) or f"{type(error).__name__}: {first_line(error)}"
         raise UnavailableError(
